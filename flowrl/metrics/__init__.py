@@ -1,0 +1,30 @@
+"""Counting and timing: one context a run, and values that merge across workers."""
+
+from flowrl.metrics.context import MetricsContext, MetricsContextError, get_metrics
+from flowrl.metrics.names import (
+    NUM_EPISODES,
+    NUM_ITEMS_DROPPED,
+    NUM_STEPS_SAMPLED,
+    NUM_STEPS_TRAINED,
+    NUM_TARGET_UPDATES,
+    NUM_WEIGHT_SYNCS,
+    UNITS,
+)
+from flowrl.metrics.values import Max, Mean, Mergeable, Timer
+
+__all__ = [
+    "NUM_EPISODES",
+    "NUM_ITEMS_DROPPED",
+    "NUM_STEPS_SAMPLED",
+    "NUM_STEPS_TRAINED",
+    "NUM_TARGET_UPDATES",
+    "NUM_WEIGHT_SYNCS",
+    "UNITS",
+    "Max",
+    "Mean",
+    "Mergeable",
+    "MetricsContext",
+    "MetricsContextError",
+    "Timer",
+    "get_metrics",
+]
