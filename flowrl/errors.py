@@ -6,7 +6,8 @@
     │   ├── DeadlockError                every branch waits for another one
     │   ├── QueueClosedError             the other end of a queue is gone
     │   ├── NotOpenError                 a handle was used while nothing runs behind it
-    │   └── ActorDiedError               an actor's process is gone
+    │   ├── ActorDiedError               an actor's process is gone
+    │   └── MetricsContextError          the metrics context was asked for where no run is at work
     └── ClusterError (RuntimeError)      the cluster cannot hold the plan
 
 A user's own exception is never wrapped in one of these: it keeps its type and gains a note.
@@ -19,6 +20,7 @@ __all__ = [
     "ClusterError",
     "DeadlockError",
     "FlowError",
+    "MetricsContextError",
     "NotOpenError",
     "PlanError",
     "QueueClosedError",
@@ -52,6 +54,13 @@ class NotOpenError(RunError):
 
 class ActorDiedError(RunError):
     """An actor's process is gone. It is raised once; the other shards go on."""
+
+    dead_actor: str = ""
+    """Which one, for those who hear of it from several sides."""
+
+
+class MetricsContextError(RunError):
+    """The metrics context was asked for where no run is at work."""
 
 
 class ClusterError(FlowError, RuntimeError):

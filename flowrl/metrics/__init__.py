@@ -1,6 +1,6 @@
 """Counting and timing: one context a run, and values that merge across workers."""
 
-from flowrl.metrics.context import MetricsContext, MetricsContextError, get_metrics
+from flowrl.metrics.context import MetricsContext, get_metrics
 from flowrl.metrics.names import (
     NUM_EPISODES,
     NUM_ITEMS_DROPPED,
@@ -24,7 +24,6 @@ __all__ = [
     "Mean",
     "Mergeable",
     "MetricsContext",
-    "MetricsContextError",
     "Timer",
     "get_metrics",
 ]

@@ -1,0 +1,163 @@
+"""What every algorithm can be told: the base of all configs. An algorithm's own settings are in its own file.
+
+A config is plain data: it holds no env, no network and no engine, and importing it loads neither torch nor gymnasium.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from flowrl.policy.policy import Policy
+
+__all__ = ["AlgorithmConfig"]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class AlgorithmConfig(Mapping[str, Any]):
+    """Settings of a run: a frozen dataclass, and a read-only mapping of its fields.
+
+    >>> config = AlgorithmConfig(env="CartPole-v1", num_workers=2)
+    >>> config.num_workers, config["gamma"], config.get("beta"), "lr" in config, config.engine_name
+    (2, 0.99, None, True, 'ray')
+    >>> config["num_worker"]
+    Traceback (most recent call last):
+    KeyError: "AlgorithmConfig has no setting 'num_worker'. Did you mean 'num_workers'?"
+
+    A subclass is a dataclass too (`@dataclass(frozen=True, kw_only=True, eq=False)`), says which policy it trains by
+    `make_policy`, and checks its own fields in `__post_init__` after `super().__post_init__()`.
+    """
+
+    env: str | Callable[[dict[str, Any]], Any] | None = None
+    """A gymnasium id, or a class or function that makes an env from `env_config`."""
+    env_config: Mapping[str, Any] | None = None
+    """Keyword arguments of `gymnasium.make` for an id; else the dict that the class or function gets. None: empty."""
+    num_workers: int = 0
+    """Workers that sample elsewhere; 0: the local worker samples."""
+    num_envs: int = 1
+    """Envs a worker, served by one forward pass."""
+    engine: str | None = None
+    """"serial" or "ray"; None: serial without workers, else Ray."""
+    seed: int = 0
+    rollout_fragment_length: int = 200
+    """Env steps that one `sample()` takes in each env: a fragment holds `num_envs * rollout_fragment_length` rows."""
+    train_batch_size: int = 4000
+    """Rows of a train batch, at least."""
+    gamma: float = 0.99
+    """Discount a step."""
+    lr: float = 3e-4
+    hiddens: tuple[int, ...] = (64, 64)
+    """Units of each hidden layer."""
+    grad_clip: float | None = None
+    """Highest global norm of a gradient; None: as it comes."""
+    min_steps_per_reporting: int = 1000
+    """Sampled env steps between two results, at least."""
+    min_time_s_per_reporting: float = 0.0
+    metrics_num_episodes: int = 100
+    """A result's episode statistics are those of so many last finished episodes."""
+
+    def __new__(cls, **settings: Any) -> Self:
+        for name in settings:
+            if name not in cls.__dataclass_fields__:
+                raise TypeError(cls._no_such(name))
+        return super().__new__(cls)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "env_config", dict(self.env_config or {}))
+        object.__setattr__(self, "hiddens", tuple(self.hiddens))
+        self.check_is(
+            "env", self.env is None or isinstance(self.env, str) or callable(self.env), "a gymnasium id, an env class or a function"
+        )
+        self.check_is("engine", self.engine in (None, "serial", "ray"), '"serial", "ray" or None')
+        self.check_is(
+            "hiddens", all(isinstance(units, int) and units > 0 for units in self.hiddens), "a tuple of numbers of units, each 1 or more"
+        )
+        for name in ("num_workers", "seed", "min_steps_per_reporting"):
+            self.check_whole(name, least=0)
+        for name in ("num_envs", "rollout_fragment_length", "train_batch_size", "metrics_num_episodes"):
+            self.check_whole(name, least=1)
+        self.check_number("gamma", 0.0, 1.0)
+        self.check_number("lr", 0.0)
+        self.check_number("min_time_s_per_reporting", 0.0)
+        if self.grad_clip is not None:
+            self.check_number("grad_clip", 0.0)
+            self.check_is("grad_clip", self.grad_clip > 0, "more than 0, or None for no clipping")
+
+    @property
+    def engine_name(self) -> str:
+        """The engine that the config asks for: `engine`, else "serial" without workers and "ray" with some."""
+        return self.engine or ("ray" if self.num_workers else "serial")
+
+    def make_policy(self, observation_space: Any, action_space: Any, seed: np.random.SeedSequence) -> Policy:
+        """The policy to train. Its initial weights come from the config's own seed, its random choices from `seed`, a worker's own."""
+        raise NotImplementedError(f"{type(self).__name__} names no policy: define make_policy(observation_space, action_space, seed) in it")
+
+    def replace(self, **changes: Any) -> Self:
+        """A config with these settings changed, checked again."""
+        for name in changes:
+            if name not in self.__dataclass_fields__:
+                raise TypeError(self._no_such(name))
+        return replace(self, **changes)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The settings as JSON can hold them; an env class or function becomes "module:name"."""
+        return {name: _plain(value) for name, value in self.items()}
+
+    def check_is(self, name: str, fits: bool, expected: str) -> None:
+        """Raise ValueError where a setting does not fit: the value got, and what was expected."""
+        if not fits:
+            raise ValueError(f"{name}={getattr(self, name)!r}: expected {expected}")
+
+    def check_whole(self, name: str, least: int) -> None:
+        """The setting has to be a whole number, `least` or more."""
+        value = getattr(self, name)
+        self.check_is(
+            name, isinstance(value, int | np.integer) and not isinstance(value, bool) and value >= least, f"a whole number, {least} or more"
+        )
+
+    def check_number(self, name: str, least: float, most: float = math.inf) -> None:
+        """The setting has to be a finite number from `least` to `most`."""
+        value = getattr(self, name)
+        fits = (
+            isinstance(value, int | float | np.number) and not isinstance(value, bool) and math.isfinite(value) and least <= value <= most
+        )
+        self.check_is(name, fits, f"a number from {least} to {most}" if most < math.inf else f"a finite number, {least} or more")
+
+    def __getitem__(self, name: str) -> Any:
+        if name in self.__dataclass_fields__:
+            return getattr(self, name)
+        raise KeyError(self._no_such(name))
+
+    def __iter__(self) -> Iterator[str]:
+        return (field.name for field in fields(self))
+
+    def __len__(self) -> int:
+        return len(fields(self))
+
+    @classmethod
+    def _no_such(cls, name: str) -> str:
+        near = difflib.get_close_matches(str(name), cls.__dataclass_fields__, n=1)
+        hint = f"Did you mean {near[0]!r}?" if near else f"It has: {', '.join(cls.__dataclass_fields__)}."
+        return f"{cls.__name__} has no setting {name!r}. {hint}"
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    if value is None or isinstance(value, str | int | float):
+        return value
+    if callable(value) and hasattr(value, "__qualname__"):
+        return f"{value.__module__}:{value.__qualname__}"
+    return repr(value)

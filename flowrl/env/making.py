@@ -1,0 +1,66 @@
+"""From what a config calls its env to the envs of one worker. Nothing here resets or steps an env."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from flowrl.env.vector import EnvVector
+
+__all__ = ["EnvContext", "vectorize"]
+
+
+class EnvContext(dict[str, Any]):
+    """The `env_config` that an env's class or function gets: a dict that also knows whose env it is for.
+
+    `worker_index` counts workers (0 is the local one), `vector_index` the envs of that worker.
+    """
+
+    def __init__(self, env_config: Mapping[str, Any], worker_index: int, vector_index: int) -> None:
+        super().__init__(env_config)
+        self.worker_index = worker_index
+        self.vector_index = vector_index
+
+
+def vectorize(
+    env: str | Callable[[EnvContext], Any] | None,
+    env_config: Mapping[str, Any] | None = None,
+    num_envs: int = 1,
+    seed: np.random.SeedSequence | None = None,
+    worker: int = 0,
+) -> EnvVector:
+    """`num_envs` envs, made but not yet reset, each with a seed of its own spawned from `seed`.
+
+    >>> envs = vectorize("CartPole-v1", num_envs=2, seed=np.random.SeedSequence(0))
+    >>> envs.num_envs, envs.observation_space.shape, int(envs.action_space.n)
+    (2, (4,), 2)
+    >>> envs.close()
+
+    A gymnasium id is made with `env_config` as keywords; a class or function is called with an `EnvContext`.
+    """
+    made = []
+    with ExitStack() as on_error:
+        for index in range(num_envs):
+            made.append(_make(env, EnvContext(env_config or {}, worker, index)))
+            on_error.callback(made[-1].close)
+        envs = EnvVector(made, seed or np.random.SeedSequence(), worker)
+        on_error.pop_all()
+    return envs
+
+
+def _make(env: str | Callable[[EnvContext], Any] | None, context: EnvContext) -> Any:
+    if isinstance(env, str):
+        # The checker warns once and costs time at every reset; the vector checks what it needs itself.
+        return gym.make(env, disable_env_checker=True, **context)
+    if env is None:
+        raise ValueError("env=None: name a gymnasium id, an env class or a function that makes an env in the config")
+    made = env(context)
+    if not isinstance(made, gym.Env):
+        raise ValueError(
+            f"{env!r} made {type(made).__name__}: expected a gymnasium.Env, return one (a vector of envs is what num_envs is for)"
+        )
+    return made

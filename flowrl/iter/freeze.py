@@ -1,0 +1,64 @@
+"""Read-only copies: what the serial engine hands out in place of what a process boundary would have copied.
+
+Immutable values and objects that are read-only already (`frozen = True`, arrays without a writable base) pass as they
+are; arrays are copied once; everything else goes through pickle with its buffers out of band, exactly what Ray does.
+"""
+
+from __future__ import annotations
+
+import pickle
+import sys
+from typing import Any
+
+import cloudpickle
+
+__all__ = ["freeze"]
+
+_ATOMS = frozenset({int, float, complex, bool, str, bytes, type(None), type(...)})
+
+
+def _array_type() -> type | None:
+    numpy = sys.modules.get("numpy")
+    return numpy.ndarray if numpy else None
+
+
+def _freeze_array(array: Any) -> Any:
+    owner = array
+    while isinstance(owner, type(array)) and not owner.flags.writeable:
+        if owner.base is None or isinstance(owner.base, bytes):
+            return array
+        owner = owner.base
+    copy = array.copy()
+    copy.flags.writeable = False
+    return copy
+
+
+def freeze(value: Any) -> Any:
+    """`value`, such that nobody can change what it shows: itself where that holds already, else a copy.
+
+    >>> items = [1, 2]
+    >>> copy = freeze(items)
+    >>> items.append(3)
+    >>> copy
+    [1, 2]
+    """
+    kind = type(value)
+    if kind in _ATOMS or getattr(value, "frozen", False) is True:
+        return value
+    if kind is _array_type() and not value.dtype.hasobject:
+        return _freeze_array(value)
+    if kind is tuple:
+        return tuple(freeze(part) for part in value)
+    if kind is list:
+        return [freeze(part) for part in value]
+    if kind is dict:
+        return {key: freeze(part) for key, part in value.items()}
+    if hasattr(kind, "freeze_with"):
+        return value.freeze_with(freeze)
+    buffers: list[pickle.PickleBuffer] = []
+    try:
+        packed = pickle.dumps(value, protocol=5, buffer_callback=buffers.append)
+    except Exception:
+        buffers.clear()
+        packed = cloudpickle.dumps(value, protocol=5, buffer_callback=buffers.append)
+    return pickle.loads(packed, buffers=[bytes(buffer.raw()) for buffer in buffers])

@@ -1,0 +1,218 @@
+"""From the shards into the driver: the barrier, and the gather that takes what is ready.
+
+Both keep their calls in the run's `pending`, so that the run can sleep on everything at once; `mark_ready` tells them
+which call is done. A shard answers in the order of its calls, so the oldest one of a ready shard is the one that is done.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from flowrl.errors import ActorDiedError
+from flowrl.iter.chain import StageObject
+from flowrl.iter.shard import Answer
+from flowrl.iter.signals import END, PENDING, with_note
+
+__all__ = ["AsyncGather", "BarrierGather", "OpenShard"]
+
+
+@dataclass(eq=False, slots=True)
+class OpenShard:
+    """A stream that the run opened in an actor."""
+
+    actor: Any
+    ask: Callable[[], Any]
+    sources: tuple[Any, ...]
+    where: str
+    slot: int
+    spec: Any
+    calls: deque[Any] = field(default_factory=deque)
+    num_ready: int = 0
+    ended: bool = False
+    num_received: int = 0
+
+
+class _Gather(StageObject):
+    def __init__(self, run: Any, shards: list[OpenShard], label: str) -> None:
+        self.run, self.shards, self.label = run, shards, label
+        self.live = list(shards)
+        self.started = False
+
+    def mark_ready(self, shard: OpenShard) -> None:
+        """One more of the shard's calls is done."""
+        shard.num_ready += 1
+
+    def ask(self, shard: OpenShard) -> None:
+        """One more call at the shard."""
+        call = shard.ask()
+        shard.calls.append(call)
+        self.run.pending[call] = (self, shard)
+
+    def drop(self, shard: OpenShard) -> None:
+        """The shard has ended or died: nobody waits for its calls any more."""
+        shard.ended = True
+        self.live.remove(shard)
+        for call in shard.calls:
+            self.run.pending.pop(call, None)
+        shard.calls.clear()
+        shard.num_ready = 0
+
+    def answer_of(self, shard: OpenShard) -> Any:
+        """The shard's oldest answer. An error means that the call itself failed; a dead actor's shard is dropped."""
+        call = shard.calls.popleft()
+        if self.run.pending.pop(call, None) is not None:
+            # A later call was reported before this older one: report it again.
+            later = next((other for other in reversed(shard.calls) if other not in self.run.pending), None)
+            if later is not None:
+                self.run.pending[later] = (self, shard)
+        shard.num_ready = max(0, shard.num_ready - 1)
+        try:
+            return self.run.engine.result(call)
+        except ActorDiedError as error:
+            self.drop(shard)
+            with_note(error, f"in {self.label}{shard.where}; the other shards go on")
+            raise
+        except BaseException as error:
+            with_note(error, f"in {self.label}{shard.where}")
+            raise
+
+    def open_answer(self, answer: Answer, shard: OpenShard) -> BaseException | None:
+        """Merge what was counted, drop the shard at its end; the failure in the answer, if there is one."""
+        if answer.counted:
+            self.run.metrics.merge(answer.counted)
+        if answer.signal is END:
+            self.drop(shard)
+        if answer.failure is None:
+            return None
+        dead = answer.failure.dead_actor
+        if dead:
+            if dead in self.run.dead_actors:
+                return None
+            self.run.dead_actors.add(dead)
+        return answer.failure.error(self.run.engine.loads)
+
+
+class AsyncGather(_Gather):
+    """`gather_async`, `get_shard`: at most `num_async` calls in flight a shard, the ready shards in turn.
+
+    A shard is asked once more when the gather is pulled again after the last item of its previous answer was handed on.
+    """
+
+    def __init__(self, run: Any, shards: list[OpenShard], label: str, num_async: int) -> None:
+        super().__init__(run, shards, label)
+        self.num_async = num_async
+        self.ready: deque[OpenShard] = deque()
+        self.items: deque[Any] = deque()
+        self.failure: BaseException | None = None
+        self.serving: OpenShard | None = None
+
+    def mark_ready(self, shard: OpenShard) -> None:
+        shard.num_ready += 1
+        self.ready.append(shard)
+
+    def pull(self) -> Any:
+        while True:
+            shard = self.serving
+            if shard is not None:
+                if self.items:
+                    return self._hand_on(self.items.popleft(), shard)
+                if self.failure is not None:
+                    failure, self.failure = self.failure, None
+                    raise failure
+                self.serving = None
+                if not shard.ended:
+                    self.ask(shard)
+            elif not self.started:
+                self.started = True
+                for _ in range(self.num_async):
+                    for shard in self.live:
+                        self.ask(shard)
+            if not self.ready:
+                return PENDING if self.live else END
+            shard = self.ready.popleft()
+            if shard.ended or not shard.calls:
+                continue
+            self.serving = shard
+            x = self.answer_of(shard)
+            if x.__class__ is not Answer:
+                return self._hand_on(x, shard)
+            self.failure = self.open_answer(x, shard)
+            self.items.extend(x.items)
+
+    def _hand_on(self, x: Any, shard: OpenShard) -> Any:
+        self.sources = shard.sources
+        shard.num_received += 1
+        self.num_out += 1
+        return x
+
+    @property
+    def num_held(self) -> int:
+        return len(self.items)
+
+
+class BarrierGather(_Gather):
+    """`gather_sync` and `batch_across_shards`: one call a shard, all answers, then the next round. Order: shard order."""
+
+    def __init__(self, run: Any, shards: list[OpenShard], label: str, lists: bool) -> None:
+        super().__init__(run, shards, label)
+        self.lists = lists
+        self.round: deque[tuple[Any, OpenShard, BaseException | None]] = deque()
+
+    def pull(self) -> Any:
+        while True:
+            if self.round:
+                if self.lists:
+                    return self._whole_round()
+                x, shard, failure = self.round.popleft()
+                if failure is not None:
+                    raise failure
+                self.sources = shard.sources
+                shard.num_received += 1
+                self.num_out += 1
+                return x
+            if not self.live:
+                return END
+            if not self.live[0].calls:
+                for shard in self.live:
+                    self.ask(shard)
+            for shard in self.live:
+                if not shard.num_ready:
+                    return PENDING
+            self._collect()
+
+    def _collect(self) -> None:
+        for shard in list(self.live):
+            try:
+                x = self.answer_of(shard)
+            except BaseException as error:
+                if not isinstance(error, Exception):
+                    raise
+                self.round.append((None, shard, error))
+                continue
+            items = [x]
+            if x.__class__ is Answer:
+                failure = self.open_answer(x, shard)
+                items = list(x.items)
+                if failure is not None:
+                    self.round.append((None, shard, failure))
+            self.round.extend((item, shard, None) for item in items)
+
+    def _whole_round(self) -> list[Any]:
+        for index, (_, _, failure) in enumerate(self.round):
+            if failure is not None:
+                del self.round[index]
+                raise failure
+        items = [x for x, _, _ in self.round]
+        for _, shard, _ in self.round:
+            shard.num_received += 1
+        self.sources = tuple(source for _, shard, _ in self.round for source in shard.sources)
+        self.round.clear()
+        self.num_out += 1
+        return items
+
+    @property
+    def num_held(self) -> int:
+        return len(self.round)

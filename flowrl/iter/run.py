@@ -1,0 +1,340 @@
+"""A run: it checks the plan, opens what the plan names, gives each kind of node its meaning, and is where the driver sleeps.
+
+Everything that a run opens hangs on one exit stack and is closed in reverse, whatever happens. When no stage has an item
+the run sleeps once, on everything together: in the engine's `wait` where there are only calls, else on one event that
+calls, queues and threads set.
+"""
+
+from __future__ import annotations
+
+import copy
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from typing import Any
+
+from flowrl.errors import DeadlockError
+from flowrl.iter import opening
+from flowrl.iter.chain import build_chain
+from flowrl.iter.engine import Draw, Engine, SerialEngine
+from flowrl.iter.fuse import LinearOp
+from flowrl.iter.gathers import AsyncGather, BarrierGather
+from flowrl.iter.handles import Handle
+from flowrl.iter.nodes import (
+    Child,
+    Combine,
+    Dequeue,
+    Duplicate,
+    Filter,
+    Gather,
+    LinearStage,
+    LocalSource,
+    Map,
+    Node,
+    Put,
+    Stage,
+    Transform,
+    Union,
+    label_of,
+    own_operator,
+    walk,
+)
+from flowrl.iter.passes import check, named_handles
+from flowrl.iter.ports import DequeueStage, PutStage
+from flowrl.iter.queues import Port, Queue
+from flowrl.iter.signals import BLOCKED, BUSY, END, PENDING, Signal, locate
+from flowrl.iter.sources import Feed
+from flowrl.iter.unions import ChildStage, DuplicateStage, UnionStage
+from flowrl.metrics.context import MetricsContext
+from flowrl.metrics.names import NUM_ITEMS_DROPPED
+
+__all__ = ["Run"]
+
+LOOK_EVERY_S = 0.0005
+CHECK_EVERY_S = 0.25
+"""How often a sleeping run asks the `check` of its `Dequeue`s."""
+COUNTED_ITEM_S = 0.001
+
+
+class Run:
+    """One run of a plan on an engine. `Stream` is its public face."""
+
+    def __init__(self, root: Node, engine: Engine) -> None:
+        check(root)
+        self.root_node, self.engine = root, engine
+        self.metrics = MetricsContext(run=self)
+        self.pending: dict[Any, tuple[Any, Any]] = {}
+        self.dead_actors: set[str] = set()
+        self.told: list[BaseException] = []
+        self.stages: dict[Node, tuple[Any, int]] = {}
+        """Where each node's items come out: a stage, and which of its counts (-1: `num_out`)."""
+        self.objects: list[Any] = []
+        self.gathers: dict[Node, Any] = {}
+        self.ports: dict[int, Port] = {}
+        self.feeds: list[Any] = []
+        self.shard_plans: list[tuple[Any, Any]] = []
+        """Each shard that is read, as the plan has it and as it is open."""
+        self.event = threading.Event()
+        self.notified: set[Any] = set()
+        self.stack = ExitStack()
+        self.draw = Draw(engine.seed) if isinstance(engine, SerialEngine) else None
+        self.looked = 0.0
+        self.started_s = time.monotonic()
+        self.root: Any = None
+        self.lone_barrier = False
+        self.has_checks = False
+
+    # --- opening and closing ------------------------------------------------------------------------------------
+
+    def open(self) -> None:
+        """Start what the plan names and make the stages; on an error all of it is closed again."""
+        try:
+            nodes = walk(self.root_node)
+            self.tagged = any(isinstance(node, Stage) and node.operator.startswith("zip_with_source") for node in nodes)
+            handles = named_handles(self.root_node)
+            opening.prepare(self, handles)
+            for handle in handles:
+                self.open_handle(handle)
+            self._open_ports(nodes)
+            self.root = self._build(self.root_node)
+            gathers = list(self.gathers.values())
+            self.lone_barrier = len(gathers) == 1 and isinstance(gathers[0], BarrierGather) and not self.ports
+            self.has_checks = any(isinstance(node, Dequeue) and node.check is not None for node in nodes)
+        except BaseException:
+            self.close()
+            raise
+
+    def open_handle(self, handle: Handle) -> None:
+        """Open a handle for as long as this run lasts."""
+        handle.retain(self.engine)
+        self.stack.callback(handle.release)
+
+    def close(self) -> None:
+        """Close all that was opened, last first; what is in flight at actors that go on is dropped and counted."""
+        self.pending.clear()
+        self.stack.close()
+
+    def tell(self, call: Any) -> None:
+        """A call whose answer nobody waits for: if it fails, the consumer hears of it."""
+        self.pending[call] = (_Told(self, call), None)
+
+    def count_dropped(self, num_items: int) -> None:
+        """Items that were made and will not be handed out."""
+        if num_items > 0:
+            self.metrics.counters[NUM_ITEMS_DROPPED] += num_items
+
+    def _open_ports(self, nodes: list[Node]) -> None:
+        for node in nodes:
+            shared = node.stage.queue if isinstance(node, Stage) and isinstance(node.stage, Put) else None
+            if isinstance(node, Dequeue):
+                shared = node.queue
+            if shared is None:
+                continue
+            if id(shared) not in self.ports:
+                if isinstance(shared, Queue):
+                    self.open_handle(shared)
+                self.ports[id(shared)] = port = Port(shared, self._wake_from_outside)
+                self.stack.callback(port.close)
+            port = self.ports[id(shared)]
+            port.readers += isinstance(node, Dequeue)
+            port.writers += not isinstance(node, Dequeue)
+        for port in self.ports.values():
+            port.outside = port.readers == 0 or port.writers == 0
+
+    # --- what each kind of node means ---------------------------------------------------------------------------
+
+    def _build(self, node: Node) -> Any:
+        """The stage object whose items are the node's."""
+        if node in self.stages:
+            return self.stages[node][0]
+        chain: list[Stage] = []
+        base = node
+        while isinstance(base, Stage):
+            chain.append(base)
+            base = base.input
+        if chain or isinstance(base, LocalSource):
+            return self._build_chain(chain[::-1], base)
+        made = self._make(base)
+        return self._record(base, made)
+
+    def _record(self, node: Node, stage: Any, place: int = -1) -> Any:
+        self.stages[node] = (stage, place)
+        if stage not in self.objects:
+            self.objects.append(stage)
+            close = getattr(stage, "close", None)
+            if close is not None:
+                self.stack.callback(close)
+        return stage
+
+    def _build_chain(self, chain: list[Stage], base: Node) -> Any:
+        local = isinstance(base, LocalSource)
+        upstream = None if local else self._build(base)
+        feed = Feed(self._own_copy(base.iterable)) if isinstance(base, LocalSource) else None
+        ops = [LinearOp(self._fresh(node.stage), label_of(node)) for node in chain]
+        waits = not local and any(isinstance(above, Gather | Dequeue | Child) for above in walk(base))
+        waits = waits or any(isinstance(node.stage, Put) for node in chain)
+        made, exits = build_chain(
+            ops, upstream, feed, label_of(base), self.metrics, tagged=self.tagged and not local, run=self, waits=waits, special=self._put_stage
+        )
+        if local:
+            self._record(base, made[0], 0)
+            self.feeds.append(made[0])
+        for node, (index, place) in zip(chain, exits):
+            self._record(node, made[index], place)
+        return made[-1]
+
+    def _own_copy(self, fn: Any) -> Any:
+        return copy.deepcopy(fn) if own_operator(fn) else fn
+
+    def _fresh(self, stage: LinearStage) -> LinearStage:
+        """The stage as when the plan was built: flowrl's own operators anew, a user's callable as it is."""
+        if isinstance(stage, Map | Combine | Filter | Transform) and own_operator(stage.fn):
+            fn = copy.deepcopy(stage.fn)
+            return Map(fn, stage.max_concurrency, stage.resources) if isinstance(stage, Map) else type(stage)(fn)
+        return stage
+
+    def _put_stage(self, op: LinearOp, upstream: Any) -> PutStage:
+        assert isinstance(op.stage, Put)
+        return PutStage(upstream, self.ports[id(op.stage.queue)], op.label)
+
+    def _make(self, node: Node) -> Any:
+        return _MEANING[type(node)](self, node)
+
+    def _make_gather(self, node: Gather) -> Any:
+        shards = opening.open_shards(self, node)
+        if node.mode == "async":
+            gather: Any = AsyncGather(self, shards, label_of(node), node.num_async)
+        else:
+            gather = BarrierGather(self, shards, label_of(node), lists=node.mode == "lists")
+        self.gathers[node] = gather
+        return gather
+
+    def _make_union(self, node: Union) -> UnionStage:
+        return UnionStage(self, [self._build(member) for member in node.members], node.weights, node.deterministic, node.outputs)
+
+    def _make_duplicate(self, node: Duplicate) -> DuplicateStage:
+        return DuplicateStage(self._build(node.input), self.tagged)
+
+    def _make_child(self, node: Child) -> ChildStage:
+        return ChildStage(self._build(node.input), label_of(node))
+
+    def _make_dequeue(self, node: Dequeue) -> DequeueStage:
+        return DequeueStage(self.ports[id(node.queue)], node.check, label_of(node))
+
+    # --- moving and waiting -------------------------------------------------------------------------------------
+
+    def next(self) -> Any:
+        """The next item, or END; raises a user's error, after which the next call goes on with the next item."""
+        while True:
+            if self.told:
+                raise self.told.pop(0)
+            x = self.root.pull()
+            if x.__class__ is not Signal or x is END:
+                return x
+            if x is not BUSY:
+                self._sleep(x)
+
+    def look(self) -> None:
+        """See which calls are done, though nobody waits: at most each 0.5 ms; on the serial engine, run one."""
+        if self.draw is not None:
+            self._run_one()
+            return
+        now = time.perf_counter()
+        if now - self.looked >= LOOK_EVERY_S:
+            self.looked = now
+            calls = list(self.pending)
+            self._mark_ready(self.engine.wait(calls, 0, len(calls))[0])
+
+    def _run_one(self) -> None:
+        assert self.draw is not None
+        calls = [call for call in self.pending if not call.done]
+        if calls:
+            call = self.draw.pick(calls)
+            call.actor.drain(call)
+        self._mark_ready([call for call in self.pending if call.done])
+
+    def _mark_ready(self, calls: list[Any]) -> None:
+        for call in calls:
+            gather, shard = self.pending.pop(call)
+            gather.mark_ready(shard)
+
+    def _sleep(self, signal: Signal) -> None:
+        threads_wait = any(port.outside for port in self.ports.values())
+        if self.draw is not None and self.pending:
+            self._run_one()
+        elif self.pending and not threads_wait:
+            calls = list(self.pending)
+            self._mark_ready(self.engine.wait(calls, None, len(calls) if self.lone_barrier else 1)[0])
+            self.looked = time.perf_counter()
+        elif signal is BLOCKED and not self.pending:
+            raise self._deadlock()
+        elif signal is PENDING or self.pending:
+            self._wait_for_event()
+
+    def _wait_for_event(self) -> None:
+        """Sleep on calls, queues and threads together. Whoever changes something sets the event, also before we sleep."""
+        for call in list(self.pending):
+            if call not in self.notified:
+                self.notified.add(call)
+                self.engine.notify(call, self.event.set)
+        for port in self.ports.values():
+            if port.outside:
+                port.watch()
+        self.event.wait(CHECK_EVERY_S if self.has_checks else None)
+        self.event.clear()
+        self.notified &= self.pending.keys()
+        if self.pending:
+            calls = list(self.pending)
+            self._mark_ready(self.engine.wait(calls, 0, len(calls))[0])
+
+    def _wake_from_outside(self) -> None:
+        self.event.set()
+
+    def _deadlock(self) -> DeadlockError:
+        reasons = [why for stage in self.objects if hasattr(stage, "why_blocked") and (why := stage.why_blocked())]
+        return DeadlockError(
+            "every branch of the plan waits for another one, so nothing can move: "
+            + "; ".join(reasons)
+            + ". Give a queue more room, read it in a branch of its own, or consume the branches side by side with Concurrently"
+        )
+
+    def now_s(self) -> float:
+        """Seconds since the run began; counted on the serial engine, 1 ms an item that the driver took from a source."""
+        if self.engine.clock == "count":
+            taken = sum(step.counts[0] for step in self.feeds) + sum(gather.num_out for gather in self.gathers.values())
+            return taken * COUNTED_ITEM_S
+        return time.monotonic() - self.started_s
+
+    # --- for the stages' code -----------------------------------------------------------------------------------
+
+    def failed(self, error: BaseException) -> BaseException:
+        """A user's error on its way to the consumer."""
+        return locate(error)
+
+    def ended(self) -> None:
+        """The root has no more items."""
+        self.close()
+
+
+class _Told:
+    """Stands in `pending` for a call that only its error matters of."""
+
+    def __init__(self, run: Run, call: Any) -> None:
+        self.run, self.call = run, call
+
+    def mark_ready(self, shard: None) -> None:
+        """The call is done: keep its error for the consumer."""
+        try:
+            self.run.engine.result(self.call)
+        except Exception as error:
+            self.run.told.append(error)
+
+
+_MEANING: Mapping[type[Node], Callable[[Run, Any], Any]] = {
+    Gather: Run._make_gather,
+    Union: Run._make_union,
+    Duplicate: Run._make_duplicate,
+    Child: Run._make_child,
+    Dequeue: Run._make_dequeue,
+}

@@ -1,0 +1,143 @@
+"""A running plan as its user holds it: a context manager that is the stream."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Generic, Self, TypeVar
+
+from flowrl import graph
+from flowrl.iter.engine import Engine
+from flowrl.iter.flows import flows_of
+from flowrl.iter.nodes import Node
+from flowrl.iter.passes import record_of
+from flowrl.iter.run import Run
+from flowrl.iter.signals import END
+from flowrl.metrics.context import ACTIVE, MetricsContext
+
+__all__ = ["Stream"]
+
+T = TypeVar("T")
+
+
+class Stream(Generic[T]):
+    """The items of one run of a plan. `with plan.run() as stream:` opens and closes it.
+
+    A loop over it that was left by `break` or an error goes on where it was in the next loop, or by `next(stream)`.
+    After an item that raised, the next call goes on with the next item.
+    """
+
+    def __init__(self, root: Node, engine: Engine) -> None:
+        self._run = Run(root, engine)
+        self._opened = self._closed = self._at_end = False
+
+    @property
+    def metrics(self) -> MetricsContext:
+        """The run's metrics context."""
+        return self._run.metrics
+
+    @property
+    def engine(self) -> Engine:
+        """The engine that it runs on."""
+        return self._run.engine
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it has come to its end or was closed."""
+        return self._closed
+
+    def _open(self) -> None:
+        if self._closed and not self._at_end:
+            raise ValueError("this stream is closed: run the plan again with plan.run()")
+        if not self._opened:
+            self._opened = True
+            self._run.open()
+
+    def __enter__(self) -> Self:
+        self._open()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def __iter__(self) -> Iterator[T]:
+        self._open()
+        loop = getattr(self._run.root, "loop", None)
+        if loop is not None and not self._at_end:
+            return loop()  # type: ignore[no-any-return]
+        return self._items()
+
+    def _items(self) -> Iterator[T]:
+        run = self._run
+        while not self._at_end:
+            slot = ACTIVE.slot
+            before = slot[0]
+            slot[0] = run.metrics
+            try:
+                x = run.next()
+            except Exception as error:
+                raise run.failed(error) from error.__cause__
+            finally:
+                slot[0] = before
+            if x is END:
+                self._finish()
+                return
+            yield x
+
+    def __next__(self) -> T:
+        if self._at_end:
+            raise StopIteration
+        self._open()
+        run = self._run
+        slot = ACTIVE.slot
+        before = slot[0]
+        slot[0] = run.metrics
+        try:
+            x = run.next()
+        except Exception as error:
+            raise run.failed(error) from error.__cause__
+        finally:
+            slot[0] = before
+        if x is END:
+            self._finish()
+            raise StopIteration
+        return x  # type: ignore[no-any-return]
+
+    def _finish(self) -> None:
+        self._at_end = True
+        self.close()
+
+    def close(self) -> None:
+        """Stop all that the run opened. What was counted stays readable."""
+        if not self._closed:
+            self._closed = True
+            if self._opened:
+                self._flows = flows_of(self._run, ask_shards=False)
+                self._run.close()
+
+    def _record(self) -> Any:
+        flows = flows_of(self._run) if self._opened and not self._closed else getattr(self, "_flows", None)
+        return record_of(self._run.root_node, flows, repr(self._run.engine))
+
+    def graph(self) -> Any:
+        """The plan as a `networkx.MultiDiGraph`, with what has passed each edge so far."""
+        return graph.to_networkx(self._record())
+
+    def draw(self, path: str | Path) -> Path:
+        """Draw the plan with what has passed each edge so far: .svg, .png, .html, .mmd or .dot."""
+        return graph.draw(self._record(), path)
+
+    def explain(self) -> str:
+        """The plan as a text tree, with items in, out and held per edge so far."""
+        return graph.explain(self._record())
+
+    def __repr__(self) -> str:
+        state = "closed" if self._closed else "open" if self._opened else "not yet open"
+        return f"Stream({self._run.engine!r}, {state})"
+
+    def __del__(self) -> None:
+        if getattr(self, "_opened", False) and not self._closed:
+            warnings.warn(f"{self!r} was never closed: use `with plan.run() as stream:`", ResourceWarning, stacklevel=2)
+            self.close()

@@ -1,0 +1,8 @@
+"""Policies: how to act, what to learn from, and what to minimise. The losses themselves are with their algorithms."""
+
+from flowrl.policy.actor_critic import ActorCriticPolicy
+from flowrl.policy.gae import gae
+from flowrl.policy.networks import ActorCritic
+from flowrl.policy.policy import Policy
+
+__all__ = ["ActorCritic", "ActorCriticPolicy", "Policy", "gae"]
