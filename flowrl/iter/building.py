@@ -20,7 +20,9 @@ def at_least(value: Any, least: float, name: str, operator: str, line: str, whol
     """`value`, if it is a number (whole, unless said otherwise) and not below `least`; `PlanError` else."""
     kind = numbers.Integral if whole else numbers.Real
     if isinstance(value, bool) or not isinstance(value, kind) or not value >= least or math.isinf(value):
-        raise PlanError(f"{operator}({name}={short(value)}) at {line}: {name} must be {'a whole number' if whole else 'a number'}, at least {least}")
+        raise PlanError(
+            f"{operator}({name}={short(value)}) at {line}: {name} must be {'a whole number' if whole else 'a number'}, at least {least}"
+        )
     return int(value) if whole else float(value)  # type: ignore[arg-type]
 
 
@@ -48,7 +50,9 @@ def _weight(weight: Any, operator: str, line: str) -> Weight:
         return "*"
     good = isinstance(weight, numbers.Real) and not isinstance(weight, bool) and math.isfinite(weight) and weight > 0
     if not good:
-        raise PlanError(f'{operator} at {line} got the weight {short(weight)}: a weight is a number above 0 (items a turn), or "*" for all that is ready')
+        raise PlanError(
+            f'{operator} at {line} got the weight {short(weight)}: a weight is a number above 0 (items a turn), or "*" for all that is ready'
+        )
     exact = Fraction(weight) if isinstance(weight, Fraction) else Fraction(float(weight)).limit_denominator(MAX_DENOMINATOR)
     if exact <= 0:
         raise PlanError(f"{operator} at {line} got the weight {short(weight)}, which is too small: use at least {1 / MAX_DENOMINATOR}")

@@ -313,5 +313,3 @@ def _lone_stage(op: LinearOp, above: Any, context: MetricsContext, waits: bool, 
         return ConcurrentMap(above, tasks(stage.fn, stage.resources), stage.max_concurrency, op.label, context)
     assert special is not None, f"nobody knows how to run {op.label}"
     return special(op, above)
-
-

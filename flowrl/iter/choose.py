@@ -36,7 +36,9 @@ def _as_engine(wanted: Any) -> Engine:
     if isinstance(wanted, str):
         return engine_by_name(wanted)
     if not all(callable(getattr(wanted, name, None)) for name in ("start", "call", "wait", "result")):
-        raise PlanError(f"engine={short(wanted)} is not an engine: use 'serial', 'ray', or an engine object such as fl.SerialEngine(seed=1)")
+        raise PlanError(
+            f"engine={short(wanted)} is not an engine: use 'serial', 'ray', or an engine object such as fl.SerialEngine(seed=1)"
+        )
     return wanted  # type: ignore[no-any-return]
 
 
@@ -104,7 +106,9 @@ class engine:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(name)
-        raise AttributeError(f"engine({self._wanted!r}).{name}: engine(...) is a block, write `with engine({self._wanted!r}) as e:` and use e.{name}")
+        raise AttributeError(
+            f"engine({self._wanted!r}).{name}: engine(...) is a block, write `with engine({self._wanted!r}) as e:` and use e.{name}"
+        )
 
     def __repr__(self) -> str:
         return f"engine({self._wanted!r}) (has no effect without `with`)"
@@ -143,5 +147,3 @@ class _BlockEngine:
 
     def __repr__(self) -> str:
         return repr(self.inner)
-
-

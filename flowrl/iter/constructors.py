@@ -53,7 +53,9 @@ def from_iterators(
 ) -> ParallelIterator[T]:
     """One shard for each iterable, or function that returns one. An iterator that can be read only once is refused."""
     line = plan_line()
-    sources = [refuse_one_shot(source, "from_iterators", line) for source in refuse_one_shot(iterables_or_factories, "from_iterators", line)]
+    sources = [
+        refuse_one_shot(source, "from_iterators", line) for source in refuse_one_shot(iterables_or_factories, "from_iterators", line)
+    ]
     if not sources:
         raise PlanError(f"from_iterators at {line} got none: give at least one iterable or function that returns one")
     return _shards(tuple(sources), repeat, "from_iterators", name or "", line)

@@ -155,7 +155,9 @@ def _actor_by_id(actor_id: str) -> SerialActor:
     try:
         return _ACTORS[actor_id]
     except KeyError:
-        raise RunError("an actor of the serial engine lives in one process only: use the Ray engine to pass actors to another one") from None
+        raise RunError(
+            "an actor of the serial engine lives in one process only: use the Ray engine to pass actors to another one"
+        ) from None
 
 
 class SerialActor:

@@ -57,7 +57,9 @@ class StepState:
 
 def fusible(stage: LinearStage) -> bool:
     """Whether the stage can be a part of a fused step; the others are stages of their own."""
-    return isinstance(stage, Combine | Filter | Batch | Flatten | Shuffle | ZipSource) or (isinstance(stage, Map) and stage.max_concurrency == 1)
+    return isinstance(stage, Combine | Filter | Batch | Flatten | Shuffle | ZipSource) or (
+        isinstance(stage, Map) and stage.max_concurrency == 1
+    )
 
 
 def _primitives(ops: Sequence[LinearOp], tagged: bool) -> Iterator[_Primitive]:
@@ -253,7 +255,9 @@ def _compile(kinds: tuple[str, ...], from_feed: bool, tagged: bool, loop: bool) 
             at_end(depth)
     if loop:
         out.add(3, "slot[0] = before", "run.ended()")
-        out.add(2, "except GeneratorExit:", "    raise", "except BaseException as error:", "    slot[0] = before", "    raise run.failed(error)")
+        out.add(
+            2, "except GeneratorExit:", "    raise", "except BaseException as error:", "    slot[0] = before", "    raise run.failed(error)"
+        )
     out.add(1, f"return {'loop' if loop else 'pull'}")
     return compile("\n".join(out.lines), "<flowrl step>", "exec"), out.owner
 

@@ -15,7 +15,6 @@ from typing import Any, Self
 
 from flowrl.errors import NotOpenError, RunError
 from flowrl.iter.choose import resolve_engine
-
 from flowrl.metrics.context import ACTIVE
 
 __all__ = ["ActorHandle", "Handle", "RemoteMethod", "create_colocated", "handles_in"]
@@ -141,7 +140,9 @@ class RemoteMethod:
 class ActorHandle(Handle):
     """An actor that is started when it is opened: `cls(*args)`. `handle.method.remote(*args)` calls it."""
 
-    def __init__(self, cls: type, args: Sequence[Any] = (), resources: Mapping[str, Any] | None = None, owner: Handle | None = None) -> None:
+    def __init__(
+        self, cls: type, args: Sequence[Any] = (), resources: Mapping[str, Any] | None = None, owner: Handle | None = None
+    ) -> None:
         super().__init__()
         self.cls, self.args, self.resources, self.owner = cls, tuple(args), resources, owner
 
@@ -191,5 +192,3 @@ def handles_in(thing: Any) -> list[Handle]:
         if isinstance(part, Handle) or (isinstance(part, list | tuple) and part and isinstance(part[0], Handle)):
             found.extend(handles_in(part))
     return list(dict.fromkeys(found))
-
-

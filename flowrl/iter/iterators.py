@@ -121,9 +121,7 @@ class ParallelIterator(_Plan[T]):
         """`fn` makes an iterator of the shard's iterator, once a shard. Failures upstream pass it by."""
         return ParallelIterator(self._transform(fn))
 
-    def for_each(
-        self, fn: Callable[[T], U], max_concurrency: int = 1, resources: Mapping[str, Any] | None = None
-    ) -> ParallelIterator[U]:
+    def for_each(self, fn: Callable[[T], U], max_concurrency: int = 1, resources: Mapping[str, Any] | None = None) -> ParallelIterator[U]:
         """`fn` of each item, in input order.
 
         With `max_concurrency` above 1, at most that many calls at once a shard, as tasks outside the shard's actor with
@@ -132,7 +130,9 @@ class ParallelIterator(_Plan[T]):
         line = plan_line()
         width = at_least(max_concurrency, 1, "max_concurrency", "for_each", line)
         if resources is not None and width == 1:
-            raise PlanError(f"for_each(resources={short(resources)}) at {line}: resources are for calls outside the shard, so give max_concurrency above 1")
+            raise PlanError(
+                f"for_each(resources={short(resources)}) at {line}: resources are for calls outside the shard, so give max_concurrency above 1"
+            )
         return ParallelIterator(self._for_each(_no_put(fn, line), width, resources))
 
     def filter(self, fn: Callable[[T], Any]) -> ParallelIterator[T]:
@@ -180,7 +180,9 @@ class ParallelIterator(_Plan[T]):
         chosen = list(indices)
         if not chosen or len(set(chosen)) < len(chosen):
             raise PlanError(f"select_shards({short(chosen)}) at {line}: give at least one index, each once")
-        return ParallelIterator(SelectShards(line=line, input=self._node, indices=tuple(self._index(i, "select_shards", line) for i in chosen)))
+        return ParallelIterator(
+            SelectShards(line=line, input=self._node, indices=tuple(self._index(i, "select_shards", line) for i in chosen))
+        )
 
     def _index(self, i: Any, operator: str, line: str) -> int:
         if isinstance(i, bool) or not isinstance(i, int) or not 0 <= i < self.num_shards():
@@ -237,7 +239,9 @@ class ParallelIterator(_Plan[T]):
         self.gather_sync().show(n)
 
     def __iter__(self) -> Iterator[T]:
-        raise TypeError(f"{self!r} has its items in the shards: end it with gather_sync(), gather_async(), batch_across_shards() or get_shard(i)")
+        raise TypeError(
+            f"{self!r} has its items in the shards: end it with gather_sync(), gather_async(), batch_across_shards() or get_shard(i)"
+        )
 
     def __repr__(self) -> str:
         return f"ParallelIterator({label_of(self._node)}, {self.num_shards()} shards)"
@@ -245,7 +249,9 @@ class ParallelIterator(_Plan[T]):
 
 def _no_put(fn: Any, line: str) -> Any:
     if hasattr(fn, "enqueue_into"):
-        raise PlanError(f"for_each({short(fn)}) at {line} is in the shards, but a queue is in the driver: gather first, then for_each(Enqueue(queue))")
+        raise PlanError(
+            f"for_each({short(fn)}) at {line} is in the shards, but a queue is in the driver: gather first, then for_each(Enqueue(queue))"
+        )
     return fn
 
 
@@ -336,7 +342,9 @@ class LocalIterator(_Plan[T]):
         line = plan_line()
         for other in others:
             if not isinstance(other, LocalIterator):
-                raise PlanError(f"union at {line} got {short(other)}, whose items never leave their shards or which is no plan: gather it first")
+                raise PlanError(
+                    f"union at {line} got {short(other)}, whose items never leave their shards or which is no plan: gather it first"
+                )
         members = (self._node, *(other._node for other in others))
         weights = weights_for(round_robin_weights, members, "union", line)
         return LocalIterator(
@@ -393,7 +401,9 @@ class LocalIterator(_Plan[T]):
 
     def __getstate__(self) -> dict[str, Any]:
         if self._stream is not None and not self._stream.is_over:
-            raise TypeError(f"{self!r} has been read in part by next(), and a run cannot travel: close() it first, then it starts over there")
+            raise TypeError(
+                f"{self!r} has been read in part by next(), and a run cannot travel: close() it first, then it starts over there"
+            )
         return {"_node": self._node}
 
     def __repr__(self) -> str:

@@ -56,7 +56,7 @@ PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 PLANS = os.path.join(PACKAGE, "algorithms") + os.sep
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _is_plan_file(filename: str) -> bool:
     return not filename.startswith(PACKAGE) or filename.startswith(PLANS)
 

@@ -54,7 +54,9 @@ class ShardPlan:
 def shards_of(node: Node) -> list[ShardPlan]:
     """The shards of a parallel node, in shard order."""
     if isinstance(node, Shards | Actors | Repartition):
-        total = {Shards: lambda: len(node.factories), Actors: lambda: len(node.actors), Repartition: lambda: node.num_partitions}[type(node)]()  # type: ignore[union-attr]
+        total = {Shards: lambda: len(node.factories), Actors: lambda: len(node.actors), Repartition: lambda: node.num_partitions}[
+            type(node)
+        ]()  # type: ignore[union-attr]
         return [ShardPlan(node, position, position, total) for position in range(total)]
     if isinstance(node, Stage):
         return [replace(plan, stages=(*plan.stages, (node, plan.index))) for plan in shards_of(node.input)]

@@ -104,7 +104,13 @@ def _check_queues(nodes: list[Node]) -> None:
     ends: defaultdict[int, list[Node]] = defaultdict(list)
     queues: dict[int, Any] = {}
     for node in nodes:
-        found = node.queue if isinstance(node, Dequeue) else node.stage.queue if isinstance(node, Stage) and isinstance(node.stage, Put) else None
+        found = (
+            node.queue
+            if isinstance(node, Dequeue)
+            else node.stage.queue
+            if isinstance(node, Stage) and isinstance(node.stage, Put)
+            else None
+        )
         if found is not None:
             ends[id(found)].append(node)
             queues[id(found)] = found
@@ -263,10 +269,18 @@ def _parameters(node: Node) -> Iterable[tuple[str, str]]:
 
 
 def _queue_name(shared: Any) -> str:
-    return repr(shared) if isinstance(shared, Queue) else f"{type(shared).__module__}.{type(shared).__name__}(maxsize={shared.maxsize})" if isinstance(shared, queue.Queue) else short(shared)
+    return (
+        repr(shared)
+        if isinstance(shared, Queue)
+        else f"{type(shared).__module__}.{type(shared).__name__}(maxsize={shared.maxsize})"
+        if isinstance(shared, queue.Queue)
+        else short(shared)
+    )
 
 
-def _queue_edges(nodes: list[Node], ids: dict[Node, str], flows: dict[Node, tuple[int | None, int | None, int | None]] | None) -> list[EdgeRecord]:
+def _queue_edges(
+    nodes: list[Node], ids: dict[Node, str], flows: dict[Node, tuple[int | None, int | None, int | None]] | None
+) -> list[EdgeRecord]:
     writers = [(node, node.stage.queue) for node in nodes if isinstance(node, Stage) and isinstance(node.stage, Put)]
     readers = [(node, node.queue) for node in nodes if isinstance(node, Dequeue)]
     return [
@@ -277,7 +291,9 @@ def _queue_edges(nodes: list[Node], ids: dict[Node, str], flows: dict[Node, tupl
     ]
 
 
-def _queue_flow(writer: Node, reader: Node, shared: Any, flows: dict[Node, tuple[int | None, int | None, int | None]] | None) -> Flow | None:
+def _queue_flow(
+    writer: Node, reader: Node, shared: Any, flows: dict[Node, tuple[int | None, int | None, int | None]] | None
+) -> Flow | None:
     if flows is None:
         return None
     none = (None, None, None)

@@ -70,7 +70,8 @@ class DequeueStage(StageObject):
                 return END
             self.told = True
             raise with_note(
-                QueueClosedError(f"check() of {self.label} is false and {self.port!r} items: whoever wrote to it has stopped"), f"in {self.label}"
+                QueueClosedError(f"check() of {self.label} is false and {self.port!r} items: whoever wrote to it has stopped"),
+                f"in {self.label}",
             )
         self.told = False
         if self.port.outside:

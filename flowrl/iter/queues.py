@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import queue
 import threading
-
 from collections import deque
 from collections.abc import Callable
 from typing import Any
 
 from flowrl.errors import PlanError
 from flowrl.iter.handles import Handle
-
 
 __all__ = ["Port", "Queue", "is_queue", "max_size"]
 
@@ -216,5 +214,3 @@ class _Watcher:
             self.watched.not_empty.notify_all()
         self.armed.release()
         self.thread.join()
-
-

@@ -175,7 +175,15 @@ class Run:
         waits = not local and any(isinstance(above, Gather | Dequeue | Child) for above in walk(base))
         waits = waits or any(isinstance(node.stage, Put) for node in chain)
         made, exits = build_chain(
-            ops, upstream, feed, label_of(base), self.metrics, tagged=self.tagged and not local, run=self, waits=waits, special=self._put_stage
+            ops,
+            upstream,
+            feed,
+            label_of(base),
+            self.metrics,
+            tagged=self.tagged and not local,
+            run=self,
+            waits=waits,
+            special=self._put_stage,
         )
         if local:
             self._record(base, made[0], 0)

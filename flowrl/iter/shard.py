@@ -22,7 +22,16 @@ from flowrl.iter.signals import BUSY, END, Signal, locate, with_note
 from flowrl.iter.sources import Feed, refuse_one_shot
 from flowrl.metrics.context import ACTIVE, MetricsContext
 
-__all__ = ["MAX_ANSWER_BYTES", "MAX_ANSWER_ITEMS", "NUM_SLOTS", "Answer", "ParallelIteratorWorker", "Repartitioned", "ShardSpec", "ShardStream"]
+__all__ = [
+    "MAX_ANSWER_BYTES",
+    "MAX_ANSWER_ITEMS",
+    "NUM_SLOTS",
+    "Answer",
+    "ParallelIteratorWorker",
+    "Repartitioned",
+    "ShardSpec",
+    "ShardStream",
+]
 
 NUM_SLOTS = 4
 MAX_ANSWER_ITEMS = 10_000

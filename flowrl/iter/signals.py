@@ -9,7 +9,19 @@ from typing import Any, Final
 from flowrl.errors import RunError
 from flowrl.iter.nodes import name_of, short
 
-__all__ = ["BLOCKED", "BUSY", "EMPTY", "END", "MAX_IDLE_STEPS", "PENDING", "Signal", "call_user", "locate", "stop_iteration_error", "with_note"]
+__all__ = [
+    "BLOCKED",
+    "BUSY",
+    "EMPTY",
+    "END",
+    "MAX_IDLE_STEPS",
+    "PENDING",
+    "Signal",
+    "call_user",
+    "locate",
+    "stop_iteration_error",
+    "with_note",
+]
 
 
 class Signal(enum.Enum):

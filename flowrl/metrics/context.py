@@ -19,6 +19,7 @@ from flowrl.metrics.values import Mergeable, Timer
 
 __all__ = ["ACTIVE", "MetricsContext", "active", "get_metrics"]
 
+
 class MetricsContext:
     """Counters, timers, merging values and free information of one run.
 
