@@ -19,11 +19,16 @@ MAX_DENOMINATOR = 1_000_000
 def at_least(value: Any, least: float, name: str, operator: str, line: str, whole: bool = True) -> Any:
     """`value`, if it is a number (whole, unless said otherwise) and not below `least`; `PlanError` else."""
     kind = numbers.Integral if whole else numbers.Real
-    if isinstance(value, bool) or not isinstance(value, kind) or not value >= least or math.isinf(value):
+    if isinstance(value, bool) or not isinstance(value, kind) or not _at_least(value, least):
         raise PlanError(
             f"{operator}({name}={short(value)}) at {line}: {name} must be {'a whole number' if whole else 'a number'}, at least {least}"
         )
-    return int(value) if whole else float(value)  # type: ignore[arg-type]
+    number: Any = value
+    return int(number) if whole else float(number)
+
+
+def _at_least(value: Any, least: float) -> bool:
+    return bool(value >= least and not math.isinf(value))
 
 
 def callable_fn(fn: Any, operator: str, line: str) -> Any:
@@ -45,13 +50,18 @@ def weights_for(weights: Any, members: Sequence[Any], operator: str, line: str) 
     return tuple(_weight(weight, operator, line) for weight in weights)
 
 
+def _above_zero(value: Any) -> bool:
+    return bool(value > 0)
+
+
 def _weight(weight: Any, operator: str, line: str) -> Weight:
     if isinstance(weight, str) and weight == "*":
         return "*"
-    good = isinstance(weight, numbers.Real) and not isinstance(weight, bool) and math.isfinite(weight) and weight > 0
-    if not good:
+    good = isinstance(weight, numbers.Real) and not isinstance(weight, bool) and math.isfinite(weight)
+    if not good or not _above_zero(weight):
         raise PlanError(
-            f'{operator} at {line} got the weight {short(weight)}: a weight is a number above 0 (items a turn), or "*" for all that is ready'
+            f'{operator} at {line} got the weight {short(weight)}: a weight is a number above 0 (items a turn), or "*" for all that '
+            "is ready"
         )
     exact = Fraction(weight) if isinstance(weight, Fraction) else Fraction(float(weight)).limit_denominator(MAX_DENOMINATOR)
     if exact <= 0:

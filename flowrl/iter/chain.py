@@ -71,9 +71,9 @@ class ConcurrentMap(StageObject):
                 self.window.append((self.tasks.submit(x), None))
         if not self.window:
             return END if self.ended else BUSY
-        call, error = self.window.popleft()
-        if error is not None:
-            raise error
+        call, failure = self.window.popleft()
+        if failure is not None:
+            raise failure
         try:
             value, counted = self.tasks.result(call)
         except StopIteration as wrong:
@@ -277,8 +277,8 @@ def build_chain(
             labels = [op.label for op in group]
             for piece in split_chain(group, tagged):
                 from_feed = not stages and upstream is None
-                shuffles = [op for op in (group[primitive.op] for primitive in piece) if isinstance(op.stage, Shuffle)]
-                rng = random.Random(f"{shuffles[0].stage.seed}/{shuffles[0].seed_key}") if shuffles else None
+                shuffled = [op for op in (group[primitive.op] for primitive in piece) if isinstance(op.stage, Shuffle)]
+                rng = _shuffle_rng(shuffled[0]) if shuffled else None
                 step = FusedStep(
                     piece,
                     labels,
@@ -303,6 +303,11 @@ def build_chain(
             end += 1
         first = end
     return stages, exits
+
+
+def _shuffle_rng(op: LinearOp) -> random.Random:
+    assert isinstance(op.stage, Shuffle)
+    return random.Random(f"{op.stage.seed}/{op.seed_key}")
 
 
 def _lone_stage(op: LinearOp, above: Any, context: MetricsContext, waits: bool, tasks: Any, special: Any) -> Any:

@@ -65,9 +65,10 @@ def current_engine() -> Engine:
     """The engine of the run at work, else of the innermost `with engine(...)` block, else one serial engine of this process."""
     context = ACTIVE.slot[0]
     if context is not None and context.run is not None:
-        return context.run.engine  # type: ignore[no-any-return]
+        running: Engine = context.run.engine
+        return running
     if _BLOCK.get():
-        return _BLOCK.get()[-1]  # type: ignore[return-value]
+        return _BLOCK.get()[-1]
     if not _SERIAL:
         _SERIAL.append(SerialEngine())
     return _SERIAL[0]
@@ -96,7 +97,7 @@ class engine:
         block = _BlockEngine(self._engine)
         self._block = block
         self._token = _BLOCK.set((*_BLOCK.get(), block))
-        return block  # type: ignore[return-value]
+        return block
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         assert self._token is not None

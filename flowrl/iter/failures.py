@@ -70,7 +70,7 @@ class Failure:
             if note not in getattr(error, "__notes__", ()):
                 error.add_note(note)
         error.__cause__ = RemoteTraceback(self.text)
-        return error  # type: ignore[no-any-return]
+        return error
 
     def _rebuilt(self, loads: Loads) -> BaseException:
         assert self.parts is not None

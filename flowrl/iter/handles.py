@@ -88,7 +88,8 @@ class Handle:
             self._live, self._engine = live, engine
         elif self._engine is not engine and self._engine.name != engine.name:
             raise RunError(
-                f"{self!r} is open on {self._engine!r} and cannot be used on {engine!r} at the same time: run the plan with engine={self._engine.name!r}"
+                f"{self!r} is open on {self._engine!r} and cannot be used on {engine!r} at the same time: run the plan with "
+                f"engine={self._engine.name!r}"
             )
         self._num_users += 1
 

@@ -131,7 +131,8 @@ class ParallelIterator(_Plan[T]):
         width = at_least(max_concurrency, 1, "max_concurrency", "for_each", line)
         if resources is not None and width == 1:
             raise PlanError(
-                f"for_each(resources={short(resources)}) at {line}: resources are for calls outside the shard, so give max_concurrency above 1"
+                f"for_each(resources={short(resources)}) at {line}: resources are for calls outside the shard, so give "
+                "max_concurrency above 1"
             )
         return ParallelIterator(self._for_each(_no_put(fn, line), width, resources))
 
@@ -317,7 +318,8 @@ class LocalIterator(_Plan[T]):
         if lost is not None:
             hint = "" if every else "; for all actors of a merged item use zip_with_source_actors()"
             raise PlanError(
-                f"{operator} at {plan_line()}: which actor made an item is not known after {label_of(lost)}. Put it between the gather and that{hint}"
+                f"{operator} at {plan_line()}: which actor made an item is not known after {label_of(lost)}. Put it between the "
+                f"gather and that{hint}"
             )
         return LocalIterator(self._stage(ZipSource(every), operator))
 

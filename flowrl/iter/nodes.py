@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from fractions import Fraction
+from pathlib import Path
 from types import CodeType
 from typing import Any, Literal, TypeAlias
 
@@ -52,8 +53,8 @@ __all__ = [
 
 Weight: TypeAlias = "Fraction | Literal['*']"
 
-PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
-PLANS = os.path.join(PACKAGE, "algorithms") + os.sep
+PACKAGE = f"{Path(__file__).parent.parent}{os.sep}"
+PLANS = f"{PACKAGE}algorithms{os.sep}"
 
 
 @functools.cache
@@ -66,7 +67,7 @@ def plan_line() -> str:
     frame = sys._getframe(1)
     while frame.f_back is not None and not _is_plan_file(frame.f_code.co_filename):
         frame = frame.f_back
-    return f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"
+    return f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
 
 
 def own_operator(fn: object) -> bool:
@@ -75,7 +76,7 @@ def own_operator(fn: object) -> bool:
 
 
 def _code_of(fn: Any) -> CodeType | None:
-    code = getattr(fn, "__code__", None) or getattr(getattr(type(fn), "__call__", None), "__code__", None)
+    code = getattr(fn, "__code__", None) or getattr(getattr(type(fn), "__call__", None), "__code__", None)  # noqa: B004
     return code if isinstance(code, CodeType) else None
 
 
@@ -94,7 +95,7 @@ def name_of(fn: Any) -> str:
     name = getattr(inner, "__qualname__", None) or type(inner).__qualname__
     name = name.rpartition("<locals>.")[2]
     code = _code_of(inner)
-    return f"{name} @ {os.path.basename(code.co_filename)}:{code.co_firstlineno}" if code else name
+    return f"{name} @ {Path(code.co_filename).name}:{code.co_firstlineno}" if code else name
 
 
 def parameters_of(operator: Any) -> tuple[tuple[str, str], ...]:
@@ -359,7 +360,7 @@ def operator_of(node: Node) -> str:
             return "Enqueue"
         return type(fn).__name__ if fn is not None and own_operator(fn) else node.operator
     names = {SelectShards: "select_shards", ShardUnion: "union", Repartition: "repartition", Duplicate: "duplicate", Child: "child"}
-    return names.get(type(node)) or getattr(node, "operator", type(node).__name__)
+    return names.get(type(node)) or str(getattr(node, "operator", type(node).__name__))
 
 
 def label_of(node: Node) -> str:

@@ -54,9 +54,10 @@ class ShardPlan:
 def shards_of(node: Node) -> list[ShardPlan]:
     """The shards of a parallel node, in shard order."""
     if isinstance(node, Shards | Actors | Repartition):
-        total = {Shards: lambda: len(node.factories), Actors: lambda: len(node.actors), Repartition: lambda: node.num_partitions}[
-            type(node)
-        ]()  # type: ignore[union-attr]
+        if isinstance(node, Repartition):
+            total = node.num_partitions
+        else:
+            total = len(node.factories if isinstance(node, Shards) else node.actors)
         return [ShardPlan(node, position, position, total) for position in range(total)]
     if isinstance(node, Stage):
         return [replace(plan, stages=(*plan.stages, (node, plan.index))) for plan in shards_of(node.input)]
@@ -84,7 +85,8 @@ def prepare(run: Any, handles: Sequence[Handle]) -> None:
             for actor in node.actors:
                 if not isinstance(actor, Handle) and not run.engine.owns(actor):
                     raise PlanError(
-                        f"{label_of(node)} has {actor!r}, which does not live on {run.engine!r}: start the actors on the engine that runs the "
+                        f"{label_of(node)} has {actor!r}, which does not live on {run.engine!r}: start the actors on the engine "
+                        "that runs the "
                         "plan (`with fl.engine(...) as e: e.start(cls, ...)`), or give run(engine=...)"
                     )
     if needs_engine:
@@ -187,7 +189,8 @@ def _open_streams(run: Any, shards: Sequence[OpenShard]) -> None:
                 module = sys.modules.get(error.name or "")
                 if module is None or not engine.ship_by_value(module):
                     raise PlanError(
-                        f"{shard.spec.label}: a worker cannot import the module {error.name!r} that a function of the plan needs, and it cannot be "
+                        f"{shard.spec.label}: a worker cannot import the module {error.name!r} that a function of the plan needs, "
+                        "and it cannot be "
                         "sent by value. Install it where the workers run, or put its folder on their PYTHONPATH"
                     ) from error
                 again.append(shard)
@@ -206,7 +209,8 @@ def _pack(engine: Any, spec: ShardSpec) -> bytes:
                 guilty = op.label
                 break
         raise PlanError(
-            f"{guilty} cannot travel to a shard: {type(error).__name__}: {error}. Make what cannot be pickled (a lock, a socket, an open file) "
+            f"{guilty} cannot travel to a shard: {type(error).__name__}: {error}. Make what cannot be pickled (a lock, a socket, an "
+            "open file) "
             "inside the function, in the shard"
         ) from error
 

@@ -78,7 +78,8 @@ def _check_consumers(nodes: list[Node]) -> None:
                 )
         elif len(consumers[node]) > 1 and not is_parallel(node) and not isinstance(node, Duplicate):
             raise PlanError(
-                f"{label_of(node)} feeds {len(consumers[node])} consumers in one plan, {_names(consumers[node])}: each would get a part of its "
+                f"{label_of(node)} feeds {len(consumers[node])} consumers in one plan, {_names(consumers[node])}: each would get a "
+                "part of its "
                 "items. Use duplicate(n) and give each consumer a child"
             )
 
@@ -95,7 +96,8 @@ def _check_shards(nodes: list[Node]) -> None:
                 other = readers.setdefault((plan.source, plan.position), node)
                 if other is not node or sum((p.source, p.position) == (plan.source, plan.position) for p in shards_of(node.input)) > 1:
                     raise PlanError(
-                        f"shard {plan.position} of {label_of(plan.source)} feeds two consumers in one plan, {_names(dict.fromkeys((other, node)))}: "
+                        f"shard {plan.position} of {label_of(plan.source)} feeds two consumers in one plan, "
+                        f"{_names(dict.fromkeys((other, node)))}: "
                         "each would get a part of its items. Use duplicate(n) after one gather, or select_shards() to read different shards"
                     )
 
@@ -118,19 +120,22 @@ def _check_queues(nodes: list[Node]) -> None:
         first = ends[key][0]
         if max_size(shared) < 1:
             raise PlanError(
-                f"{label_of(first)} has a queue without a bound: a slow reader would fill the memory. Give it a size, such as fl.Queue(16) or "
+                f"{label_of(first)} has a queue without a bound: a slow reader would fill the memory. Give it a size, such as "
+                "fl.Queue(16) or "
                 "queue.Queue(maxsize=16)"
             )
         if isinstance(shared, Queue) and shared.other_end is None:
             read, written = (any(isinstance(node, Dequeue) is wanted for node in ends[key]) for wanted in (True, False))
             if written and not read:
                 raise PlanError(
-                    f"{label_of(first)} writes {shared!r} and nothing in the plan reads it, so it would fill and stop: add Dequeue(queue) as a branch of "
+                    f"{label_of(first)} writes {shared!r} and nothing in the plan reads it, so it would fill and stop: add "
+                    "Dequeue(queue) as a branch of "
                     "Concurrently, or use a queue.Queue for a thread of your own"
                 )
             if read and not written:
                 raise PlanError(
-                    f"{label_of(first)} reads {shared!r} and nothing in the plan writes it, so it would wait for ever: add .for_each(Enqueue(queue)) to "
+                    f"{label_of(first)} reads {shared!r} and nothing in the plan writes it, so it would wait for ever: add "
+                    ".for_each(Enqueue(queue)) to "
                     "another branch, or use a queue.Queue for a thread of your own"
                 )
 
@@ -142,8 +147,7 @@ def keeps_source(node: Node, every: bool) -> Node | None:
     """None where each item of `node` has a known source (`every`: one or more); else the node where it is lost."""
     while True:
         if isinstance(node, Gather):
-            lost = node.mode == "lists" and not every
-            return node if lost else _lost_in_shards(node.input)
+            return node if node.mode == "lists" and not every else _lost_in_shards(node.input)
         if isinstance(node, Stage):
             fn = getattr(node.stage, "fn", None)
             merges = node.operator == "batch" or getattr(fn, "merges_items", False)

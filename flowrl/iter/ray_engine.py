@@ -28,7 +28,7 @@ FIT_S = 10.0
 POLL_S = 0.1
 
 
-class RayActorDiedError(ActorDiedError, RayActorError):
+class RayActorDiedError(ActorDiedError, RayActorError):  # type: ignore[misc]
     """A Ray actor's process is gone."""
 
     def __init__(self, message: str) -> None:
@@ -74,7 +74,8 @@ class RayEngine:
             if time.monotonic() > until:
                 free = ray.available_resources()
                 raise ClusterError(
-                    f"the plan's actors ask for {_shown(actors)}, and only {_shown(free, actors)} is free in the cluster: end what holds the rest, "
+                    f"the plan's actors ask for {_shown(actors)}, and only {_shown(free, actors)} is free in the cluster: end what "
+                    "holds the rest, "
                     "ask for less, or use a larger cluster"
                 )
             time.sleep(POLL_S)
@@ -213,7 +214,7 @@ def _unpacked(packed: bytes) -> Callable[[Any], Any]:
     return cloudpickle.loads(packed)  # type: ignore[no-any-return]
 
 
-@ray.remote(max_retries=0)
+@ray.remote(max_retries=0)  # type: ignore[untyped-decorator]
 def _run_task(packed: bytes, item: Any) -> tuple[Any, dict[str, Any]]:
     context = MetricsContext()
     with active(context):
@@ -221,7 +222,7 @@ def _run_task(packed: bytes, item: Any) -> tuple[Any, dict[str, Any]]:
     return value, {} if context.empty else context.take()
 
 
-@ray.remote(num_cpus=0, max_retries=0)
+@ray.remote(num_cpus=0, max_retries=0)  # type: ignore[untyped-decorator]
 def _can_import(module: str) -> bool:
     try:
         return importlib.util.find_spec(module) is not None

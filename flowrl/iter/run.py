@@ -310,7 +310,7 @@ class Run:
     def now_s(self) -> float:
         """Seconds since the run began; counted on the serial engine, 1 ms an item that the driver took from a source."""
         if self.engine.clock == "count":
-            taken = sum(step.counts[0] for step in self.feeds) + sum(gather.num_out for gather in self.gathers.values())
+            taken: int = sum(step.counts[0] for step in self.feeds) + sum(gather.num_out for gather in self.gathers.values())
             return taken * COUNTED_ITEM_S
         return time.monotonic() - self.started_s
 

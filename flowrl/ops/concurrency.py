@@ -64,7 +64,8 @@ def _outputs(indexes: Sequence[int] | None, num_branches: int, line: str) -> fro
     known = all(isinstance(index, int) and not isinstance(index, bool) and 0 <= index < num_branches for index in chosen)
     if not chosen or not known or len(set(chosen)) < len(chosen):
         raise PlanError(
-            f"Concurrently(output_indexes={short(chosen)}) at {line}: give at least one of the branches 0 to {num_branches - 1}, each once; None for all"
+            f"Concurrently(output_indexes={short(chosen)}) at {line}: give at least one of the branches 0 to {num_branches - 1}, "
+            "each once; None for all"
         )
     return frozenset(chosen)
 

@@ -1,0 +1,131 @@
+"""Stochastic gradient descent on a policy's loss: whole batches in epochs, or gradients that travel.
+
+Statistics come back as `Mean`s, so that those of several minibatches, batches or workers merge into what one would have had.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TypeAlias
+
+import numpy as np
+import torch
+
+from flowrl.batch import Array, SampleBatch
+from flowrl.metrics import Mean
+from flowrl.policy.policy import Policy
+
+__all__ = ["Gradients", "apply_gradients", "compute_gradients", "explained_variance", "learn_on_batch", "make_optimizer"]
+
+Gradients: TypeAlias = dict[str, Array]
+
+
+def make_optimizer(policy: Policy, lr: float) -> torch.optim.Optimizer:
+    """Adam with epsilon 1e-5, as RL has it since the first A2C and PPO code, over all that the policy trains."""
+    return torch.optim.Adam(policy.named_parameters().values(), lr=lr, eps=1e-5)
+
+
+def learn_on_batch(
+    policy: Policy,
+    optimizer: torch.optim.Optimizer,
+    batch: SampleBatch,
+    rng: np.random.Generator,
+    num_sgd_iter: int = 1,
+    sgd_minibatch_size: int = 0,
+    grad_clip: float | None = None,
+) -> dict[str, Mean]:
+    """Change the policy by `num_sgd_iter` epochs over `batch`, each in freshly shuffled minibatches (size 0: the whole batch).
+
+    The statistics are those of the policy's loss, as means over rows and epochs, and `grad_norm` (before clipping), a mean over
+    updates. Where the batch holds `vf_preds` and `value_targets`, also their `explained_variance` before the first update.
+    """
+    if not batch.count:
+        raise ValueError("a batch without rows: there is nothing to learn from, give 1 row or more")
+    stats: dict[str, Mean] = {}
+    for _ in range(num_sgd_iter):
+        for minibatch in batch.minibatches(sgd_minibatch_size, rng):
+            means = _backward(policy, minibatch)
+            norm = _clip(policy, grad_clip)
+            optimizer.step()
+            _merge(stats, means, minibatch.count)
+            _merge(stats, {"grad_norm": norm}, 1)
+    return stats | _fit_of_values(batch)
+
+
+def compute_gradients(policy: Policy, batch: SampleBatch) -> tuple[Gradients, dict[str, Mean]]:
+    """The gradients of the loss over `batch`, and its statistics; the policy stays as it is.
+
+    In one thread of torch, so that they do not depend on the process that a worker lives in.
+    """
+    with _one_thread():
+        means = _backward(policy, batch)
+    gradients = {name: _gradient(parameter).numpy().copy() for name, parameter in policy.named_parameters().items()}
+    stats: dict[str, Mean] = {}
+    _merge(stats, means, batch.count)
+    return gradients, stats | _fit_of_values(batch)
+
+
+def apply_gradients(
+    policy: Policy, optimizer: torch.optim.Optimizer, gradients: Mapping[str, Array], grad_clip: float | None = None
+) -> dict[str, Mean]:
+    """Change the policy by one step of the optimizer along `gradients`; says their `grad_norm` before clipping."""
+    parameters = policy.named_parameters()
+    if gradients.keys() != parameters.keys():
+        raise ValueError(
+            f"gradients of {sorted(gradients)}: this policy trains {sorted(parameters)}, give those of a policy of the same config"
+        )
+    for name, parameter in parameters.items():
+        parameter.grad = torch.tensor(gradients[name])
+    norm = _clip(policy, grad_clip)
+    optimizer.step()
+    return {"grad_norm": Mean.of(norm)}
+
+
+def explained_variance(predictions: Array, targets: Array) -> float:
+    """How much of the variance of `targets` `[B]` the predictions explain: 1 = all, 0 = as much as a constant, below 0 = worse.
+
+        1 - Var(targets - predictions) / Var(targets)
+
+    Where the targets do not vary (one row, say) there is nothing to explain: 0.
+    """
+    variance = float(np.var(targets, dtype=np.float64))
+    return 1.0 - float(np.var(targets - predictions, dtype=np.float64)) / variance if variance else 0.0
+
+
+def _backward(policy: Policy, batch: SampleBatch) -> dict[str, float]:
+    for parameter in policy.named_parameters().values():
+        parameter.grad = None
+    loss, means = policy.loss(batch)
+    loss.backward()  # type: ignore[no-untyped-call]
+    return means
+
+
+def _clip(policy: Policy, grad_clip: float | None) -> float:
+    limit = float("inf") if grad_clip is None else grad_clip
+    return float(torch.nn.utils.clip_grad_norm_(policy.named_parameters().values(), limit))
+
+
+def _gradient(parameter: torch.nn.Parameter) -> torch.Tensor:
+    return torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+
+
+def _merge(stats: dict[str, Mean], means: Mapping[str, float], count: int) -> None:
+    for name, value in means.items():
+        stats.setdefault(name, Mean()).merge(Mean.of(float(value), count))
+
+
+def _fit_of_values(batch: SampleBatch) -> dict[str, Mean]:
+    if "vf_preds" not in batch or "value_targets" not in batch:
+        return {}
+    return {"explained_variance": Mean.of(explained_variance(batch["vf_preds"], batch["value_targets"]))}
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
