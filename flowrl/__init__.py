@@ -1,0 +1,117 @@
+"""flowrl: reinforcement learning written as dataflow.
+
+A plan is a graph of frozen nodes; a run turns each node into a stream of items; an engine only starts actors, calls them
+and waits. Names are loaded when they are first used, so that `flowrl.iter` alone stays light.
+
+>>> import flowrl as fl
+>>> config = fl.PPOConfig(env="CartPole-v1", num_workers=2)
+>>> workers = fl.WorkerSet(config)  # a handle: nothing has started
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from flowrl.algorithms.ppo import PPOConfig
+    from flowrl.batch import SampleBatch
+    from flowrl.config import AlgorithmConfig
+    from flowrl.errors import (
+        ActorDiedError,
+        ClusterError,
+        DeadlockError,
+        FlowError,
+        MetricsContextError,
+        NotOpenError,
+        PlanError,
+        QueueClosedError,
+        RunError,
+    )
+    from flowrl.iter.choose import current_engine, engine
+    from flowrl.iter.constructors import from_actors, from_items, from_iterable, from_iterators, from_range
+    from flowrl.iter.engine import SerialEngine
+    from flowrl.iter.handles import create_colocated
+    from flowrl.iter.iterators import LocalIterator, ParallelIterator
+    from flowrl.iter.queues import Queue
+    from flowrl.iter.ray_engine import RayEngine
+    from flowrl.iter.shard import ParallelIteratorWorker
+    from flowrl.rollout.worker import RolloutWorker
+    from flowrl.rollout.worker_set import WorkerSet
+
+_MODULE_OF = {
+    "ActorDiedError": "errors",
+    "AlgorithmConfig": "config",
+    "ClusterError": "errors",
+    "DeadlockError": "errors",
+    "FlowError": "errors",
+    "LocalIterator": "iter.iterators",
+    "MetricsContextError": "errors",
+    "NotOpenError": "errors",
+    "PPOConfig": "algorithms.ppo",
+    "ParallelIterator": "iter.iterators",
+    "ParallelIteratorWorker": "iter.shard",
+    "PlanError": "errors",
+    "Queue": "iter.queues",
+    "QueueClosedError": "errors",
+    "RayEngine": "iter.ray_engine",
+    "RolloutWorker": "rollout.worker",
+    "RunError": "errors",
+    "SampleBatch": "batch",
+    "SerialEngine": "iter.engine",
+    "WorkerSet": "rollout.worker_set",
+    "create_colocated": "iter.handles",
+    "current_engine": "iter.choose",
+    "engine": "iter.choose",
+    "from_actors": "iter.constructors",
+    "from_items": "iter.constructors",
+    "from_iterable": "iter.constructors",
+    "from_iterators": "iter.constructors",
+    "from_range": "iter.constructors",
+}
+
+__all__ = [
+    "ActorDiedError",
+    "AlgorithmConfig",
+    "ClusterError",
+    "DeadlockError",
+    "FlowError",
+    "LocalIterator",
+    "MetricsContextError",
+    "NotOpenError",
+    "PPOConfig",
+    "ParallelIterator",
+    "ParallelIteratorWorker",
+    "PlanError",
+    "Queue",
+    "QueueClosedError",
+    "RayEngine",
+    "RolloutWorker",
+    "RunError",
+    "SampleBatch",
+    "SerialEngine",
+    "WorkerSet",
+    "__version__",
+    "create_colocated",
+    "current_engine",
+    "engine",
+    "from_actors",
+    "from_items",
+    "from_iterable",
+    "from_iterators",
+    "from_range",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

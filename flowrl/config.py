@@ -117,17 +117,15 @@ class AlgorithmConfig(Mapping[str, Any]):
     def check_whole(self, name: str, least: int) -> None:
         """The setting has to be a whole number, `least` or more."""
         value = getattr(self, name)
-        self.check_is(
-            name, isinstance(value, int | np.integer) and not isinstance(value, bool) and value >= least, f"a whole number, {least} or more"
-        )
+        is_whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
+        self.check_is(name, is_whole and bool(value >= least), f"a whole number, {least} or more")
 
     def check_number(self, name: str, least: float, most: float = math.inf) -> None:
         """The setting has to be a finite number from `least` to `most`."""
         value = getattr(self, name)
-        fits = (
-            isinstance(value, int | float | np.number) and not isinstance(value, bool) and math.isfinite(value) and least <= value <= most
-        )
-        self.check_is(name, fits, f"a number from {least} to {most}" if most < math.inf else f"a finite number, {least} or more")
+        is_number = isinstance(value, int | float | np.number) and not isinstance(value, bool) and math.isfinite(value)
+        expected = f"a number from {least} to {most}" if most < math.inf else f"a finite number, {least} or more"
+        self.check_is(name, is_number and bool(least <= value <= most), expected)
 
     def __getitem__(self, name: str) -> Any:
         if name in self.__dataclass_fields__:

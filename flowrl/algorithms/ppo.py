@@ -13,9 +13,14 @@ import torch
 
 from flowrl.batch import SampleBatch
 from flowrl.config import AlgorithmConfig
+from flowrl.iter.iterators import LocalIterator
+from flowrl.ops.reporting import StandardMetricsReporting
+from flowrl.ops.rollout import ConcatBatches, ParallelRollouts, StandardizeFields
+from flowrl.ops.train import TrainOneStep
 from flowrl.policy.actor_critic import ActorCriticPolicy
+from flowrl.rollout.worker_set import WorkerSet
 
-__all__ = ["PPOConfig", "PPOPolicy"]
+__all__ = ["PPOConfig", "PPOPolicy", "execution_plan", "sub_plan"]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -89,3 +94,18 @@ class PPOPolicy(ActorCriticPolicy):
             outside = (clipped != ratio).float().mean()
         stats = {"policy_loss": policy_loss, "vf_loss": vf_loss, "entropy": entropy, "kl": kl, "clip_fraction": outside}
         return loss, {name: value.item() for name, value in stats.items()}
+
+
+def sub_plan(rollouts: LocalIterator[SampleBatch], workers: WorkerSet, config: PPOConfig) -> LocalIterator[Any]:
+    """What PPO does with rollouts: (batch, statistics) of each train batch."""
+    return (
+        rollouts.combine(ConcatBatches(config.train_batch_size))
+        .for_each(StandardizeFields(["advantages"]))
+        .for_each(TrainOneStep(workers, num_sgd_iter=config.num_sgd_iter, sgd_minibatch_size=config.sgd_minibatch_size))
+    )
+
+
+def execution_plan(workers: WorkerSet, config: PPOConfig) -> LocalIterator[dict[str, Any]]:
+    """PPO: rollouts with the newest weights, a train batch, several epochs over it, new weights for all."""
+    train = sub_plan(ParallelRollouts(workers, mode="bulk_sync"), workers, config)
+    return StandardMetricsReporting(train, workers, config)

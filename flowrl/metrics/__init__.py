@@ -10,7 +10,7 @@ from flowrl.metrics.names import (
     NUM_WEIGHT_SYNCS,
     UNITS,
 )
-from flowrl.metrics.values import Max, Mean, Mergeable, Timer
+from flowrl.metrics.values import Log, Max, Mean, Mergeable, Timer
 
 __all__ = [
     "NUM_EPISODES",
@@ -20,6 +20,7 @@ __all__ = [
     "NUM_TARGET_UPDATES",
     "NUM_WEIGHT_SYNCS",
     "UNITS",
+    "Log",
     "Max",
     "Mean",
     "Mergeable",

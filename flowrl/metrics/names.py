@@ -6,6 +6,8 @@ Counters of a user's own need no entry; these are the ones that reports and othe
 from __future__ import annotations
 
 __all__ = [
+    "EPISODES",
+    "LEARNER",
     "NUM_EPISODES",
     "NUM_ITEMS_DROPPED",
     "NUM_STEPS_SAMPLED",
@@ -21,6 +23,11 @@ NUM_EPISODES = "num_episodes"
 NUM_WEIGHT_SYNCS = "num_weight_syncs"
 NUM_TARGET_UPDATES = "num_target_updates"
 NUM_ITEMS_DROPPED = "num_items_dropped"
+
+EPISODES = "episodes"
+"""Under this name the context's `values` hold the finished episodes that no result has told of yet."""
+LEARNER = "learner"
+"""Under this name the context's `info` holds the learner's last statistics."""
 
 UNITS = {
     NUM_STEPS_SAMPLED: "env steps handed to the driver",

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Any, Protocol, Self
 
-__all__ = ["Max", "Mean", "Mergeable", "Timer"]
+__all__ = ["Log", "Max", "Mean", "Mergeable", "Timer"]
 
 
 class Mergeable(Protocol):
@@ -84,6 +84,28 @@ class Max:
     def value(self) -> float:
         """The highest sample; -inf where there is none."""
         return self.max
+
+
+@dataclass
+class Log:
+    """Records that add up to one longer list; whoever reads them takes them.
+
+    >>> log = Log([1])
+    >>> log.merge(Log([2, 3]))
+    >>> log.items, log.value
+    ([1, 2, 3], 3.0)
+    """
+
+    items: list[Any] = field(default_factory=list)
+
+    def merge(self, other: Log) -> None:
+        """Append the other's records."""
+        self.items.extend(other.items)
+
+    @property
+    def value(self) -> float:
+        """How many records there are."""
+        return float(len(self.items))
 
 
 @dataclass

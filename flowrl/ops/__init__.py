@@ -10,20 +10,45 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from flowrl.ops.concurrency import Concurrently, Dequeue, Enqueue
+    from flowrl.ops.reporting import CollectMetrics, OncePerTimeInterval, OncePerTimestepsElapsed, StandardMetricsReporting
+    from flowrl.ops.rollout import ConcatBatches, ParallelRollouts, StandardizeFields
+    from flowrl.ops.train import TrainOneStep
 
 _MODULE_OF = {
+    "CollectMetrics": "reporting",
+    "ConcatBatches": "rollout",
     "Concurrently": "concurrency",
     "Dequeue": "concurrency",
     "Enqueue": "concurrency",
+    "OncePerTimeInterval": "reporting",
+    "OncePerTimestepsElapsed": "reporting",
+    "ParallelRollouts": "rollout",
+    "StandardMetricsReporting": "reporting",
+    "StandardizeFields": "rollout",
+    "TrainOneStep": "train",
 }
 
-__all__ = ["Concurrently", "Dequeue", "Enqueue"]
+__all__ = [
+    "CollectMetrics",
+    "ConcatBatches",
+    "Concurrently",
+    "Dequeue",
+    "Enqueue",
+    "OncePerTimeInterval",
+    "OncePerTimestepsElapsed",
+    "ParallelRollouts",
+    "StandardMetricsReporting",
+    "StandardizeFields",
+    "TrainOneStep",
+]
 
 
 def __getattr__(name: str) -> Any:
     if name not in _MODULE_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
+    value = getattr(import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
+    globals()[name] = value
+    return value
 
 
 def __dir__() -> list[str]:

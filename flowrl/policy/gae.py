@@ -38,8 +38,8 @@ def gae(
     infinite sum only at such rows: it stops there, with v'_t for what would have come, unless the episode terminated. So a
     truncated episode and a cut one take the value of their true last observation, and nothing crosses episodes.
 
-    Several envs are rows one after the other, the last row of each in `ends`. One pass over plain floats (0.1 us a row) is faster
-    than numpy over envs for fewer than about 50 of them, and never matters beside sampling.
+    Several envs are rows one after the other, the last row of each in `ends`. One pass over plain floats (0.1 us a row, a hundredth of
+    what sampling a row costs) is faster than numpy over envs for fewer than a dozen of them.
     """
     deltas = rewards + gamma * np.where(terminateds, 0.0, next_values) - values
     decays = np.where(ends, 0.0, gamma * lambda_)

@@ -64,13 +64,11 @@ def forward_dense(layers: DenseLayers, inputs: Array) -> Array:
 
 
 def _product(inputs: Array, weight: Array) -> Array:
-    # ndarray.dot: half a microsecond less than np.matmul, a sixth of a forward pass on few rows.
-    if len(weight) <= _MAX_INPUTS:
-        return inputs.dot(weight)
-    total = inputs[:, :_MAX_INPUTS].dot(weight[:_MAX_INPUTS])
-    for start in range(_MAX_INPUTS, len(weight), _MAX_INPUTS):
-        total += inputs[:, start : start + _MAX_INPUTS].dot(weight[start : start + _MAX_INPUTS])
-    return total
+    if len(weight) > _MAX_INPUTS:
+        return _product(inputs[:, :_MAX_INPUTS], weight[:_MAX_INPUTS]) + _product(inputs[:, _MAX_INPUTS:], weight[_MAX_INPUTS:])
+    # ndarray.dot costs half a microsecond less than np.matmul: a sixth of a forward pass on few rows.
+    product: Array = inputs.dot(weight)
+    return product
 
 
 def _mlp(sizes: Sequence[int], last_gain: float) -> nn.Sequential:

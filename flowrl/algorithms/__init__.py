@@ -1,0 +1,1 @@
+"""Prebuilt algorithms, one file each: config, loss and plan."""

@@ -1,0 +1,102 @@
+"""A rollout worker: envs, a policy and a sampler in one actor, behind the evaluator interface."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from flowrl.batch import Array, SampleBatch
+from flowrl.config import AlgorithmConfig
+from flowrl.env.making import vectorize
+from flowrl.iter.shard import ParallelIteratorWorker
+from flowrl.learner.sgd import Gradients, apply_gradients, compute_gradients, learn_on_batch, make_optimizer
+from flowrl.metrics.values import Mean
+from flowrl.policy.policy import Policy
+from flowrl.rollout.sampler import Sampler, worker_seed
+
+__all__ = ["Fragments", "RolloutWorker"]
+
+
+class Fragments:
+    """Fragments of one sampler, for ever. An error of an env is the error of one fragment, not the end."""
+
+    def __init__(self, sample: Callable[[], SampleBatch]) -> None:
+        self.sample = sample
+
+    def __iter__(self) -> Fragments:
+        return self
+
+    def __next__(self) -> SampleBatch:
+        return self.sample()
+
+
+class RolloutWorker(ParallelIteratorWorker):
+    """The evaluator: `sample()`, gradients, weights. Index 0 is the local worker in the driver, 1, 2, ... the remote ones.
+
+    Every worker has its own seed, spawned from the config's by its index, and every env one of its own below that; the
+    initial weights depend on the config's seed alone, so all workers begin alike. Building steps and resets no env.
+    """
+
+    def __init__(self, config: AlgorithmConfig, index: int = 0, incarnation: int = 0) -> None:
+        super().__init__(lambda: Fragments(self.sample), repeat=False)
+        self.config, self.index = config, index
+        envs_seed, policy_seed, learner_seed = worker_seed(config.seed, index, incarnation).spawn(3)
+        samples = index > 0 or config.num_workers == 0  # else one env, for its spaces
+        self.envs = vectorize(config.env, config.env_config, config.num_envs if samples else 1, envs_seed, worker=index)
+        self.policy: Policy = config.make_policy(self.envs.observation_space, self.envs.action_space, policy_seed)
+        self.optimizer = make_optimizer(self.policy, config.lr)
+        self.sampler = Sampler(self.envs, self.policy, config.rollout_fragment_length, worker=index, incarnation=incarnation)
+        self._rng = np.random.default_rng(learner_seed)
+
+    @property
+    def policy_version(self) -> int:
+        """How many updates the weights have seen."""
+        return self.sampler.policy_version
+
+    def sample(self) -> SampleBatch:
+        """One fragment: `num_envs * rollout_fragment_length` rows."""
+        return self.sampler.sample()
+
+    def learn_on_batch(self, batch: SampleBatch, num_sgd_iter: int = 1, sgd_minibatch_size: int = 0) -> dict[str, Mean]:
+        """Train on a batch: `num_sgd_iter` passes over shuffled minibatches. The learner's statistics."""
+        stats = learn_on_batch(self.policy, self.optimizer, batch, self._rng, num_sgd_iter, sgd_minibatch_size, self.config.grad_clip)
+        self.sampler.policy_version += 1
+        return stats
+
+    def compute_gradients(self, batch: SampleBatch) -> tuple[Gradients, dict[str, Mean]]:
+        """The gradient of the policy's loss on a batch, by weight name, and the loss's statistics."""
+        return compute_gradients(self.policy, batch)
+
+    def apply_gradients(self, grads: Mapping[str, Array]) -> dict[str, Mean]:
+        """One optimizer step along this gradient; its norm before clipping."""
+        stats = apply_gradients(self.policy, self.optimizer, grads, self.config.grad_clip)
+        self.sampler.policy_version += 1
+        return stats
+
+    def compute_apply(self, batch: SampleBatch) -> dict[str, Mean]:
+        """`compute_gradients` and `apply_gradients` in one."""
+        grads, stats = self.compute_gradients(batch)
+        return stats | self.apply_gradients(grads)
+
+    def get_weights(self) -> dict[str, Array]:
+        """A copy of the weights, by name."""
+        return self.policy.get_weights()
+
+    def set_weights(self, weights: Mapping[str, Array], policy_version: int | None = None) -> None:
+        """Take over weights, copied, and the version that they are of (else one more than before)."""
+        self.sampler.set_weights(weights, self.policy_version + 1 if policy_version is None else policy_version)
+
+    def get_host(self) -> str:
+        """The name of the machine that it runs on."""
+        return socket.gethostname()
+
+    def apply(self, fn: Callable[..., Any], *args: Any) -> Any:
+        """`fn(self, *args)`, here."""
+        return fn(self, *args)
+
+    def close(self) -> None:
+        """Close the envs."""
+        self.envs.close()

@@ -1,0 +1,55 @@
+import numpy as np
+import pytest
+
+from flowrl.env import vectorize
+from tests.envs import CountEnv
+
+
+def test_an_id_is_made_with_the_env_config_as_keywords():
+    envs = vectorize("CartPole-v1", {"max_episode_steps": 2})
+    envs.reset_ended()
+    envs.step(np.array([0]))
+    assert envs.step(np.array([1]))[1] == [(0, False, True)]
+    envs.close()
+
+
+def test_a_function_gets_the_env_config_and_whose_env_it_is_for():
+    seen = []
+
+    def make(config):
+        seen.append((dict(config), config.worker_index, config.vector_index))
+        return CountEnv(config["length"])
+
+    vectorize(make, {"length": 3}, num_envs=2, worker=5)
+    assert seen == [({"length": 3}, 5, 0), ({"length": 3}, 5, 1)]
+
+
+def test_a_class_is_called_with_the_env_config():
+    class FromConfig(CountEnv):
+        def __init__(self, config):
+            super().__init__(**config)
+
+    assert vectorize(FromConfig, {"length": 4}).envs[0].length == 4
+
+
+@pytest.mark.parametrize(("env", "message"), [(None, "name a gymnasium id"), (lambda config: 3, r"made int: expected a gymnasium\.Env")])
+def test_what_is_not_an_env_is_refused(env, message):
+    with pytest.raises(ValueError, match=message):
+        vectorize(env)
+
+
+def test_envs_made_before_one_that_fails_are_closed():
+    closed = []
+
+    class Closing(CountEnv):
+        def close(self):
+            closed.append(self.ident)
+
+    def make(config):
+        if config.vector_index == 2:
+            raise OSError("no third one")
+        return Closing(3, ident=config.vector_index)
+
+    with pytest.raises(OSError, match="no third one"):
+        vectorize(make, num_envs=3)
+    assert sorted(closed) == [0, 1]
