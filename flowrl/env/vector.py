@@ -100,7 +100,7 @@ class EnvVector:
                 raise ValueError(f"observation {obs[index]!r:.200}: expected finite numbers, mend the env or wrap it")
         except BaseException as error:
             self._has_ended[index] = True
-            error.add_note(self._where(index, f"step {lengths[index]} of its episode"))
+            error.add_note(self._where(index, f"after {lengths[index]} steps of its episode"))
             raise
         finally:
             for end in ended:
@@ -130,7 +130,7 @@ class EnvVector:
             first_obs, _ = env.reset() if seed is None else env.reset(seed=seed)
             self.obs[index] = self._fitting(first_obs)
         except BaseException as error:
-            error.add_note(self._where(index, "reset"))
+            error.add_note(self._where(index, "in its reset"))
             raise
         self._seeds[index] = None
         self._has_ended[index] = False
@@ -166,8 +166,8 @@ class EnvVector:
 
     def _where(self, index: int, moment: str) -> str:
         return (
-            f"in {moment} of env {index} of {self.num_envs} of worker {self.worker} ({self.envs[index]}); "
-            "its unfinished episode is dropped and the next sample() resets it"
+            f"env {index} of {self.num_envs} of worker {self.worker} ({self.envs[index]}), {moment}: "
+            "its unfinished episode is dropped, and the next sample() resets it"
         )
 
 

@@ -45,7 +45,7 @@ from flowrl.iter.ports import DequeueStage, PutStage
 from flowrl.iter.queues import Port, Queue
 from flowrl.iter.signals import BLOCKED, BUSY, END, PENDING, Signal, locate
 from flowrl.iter.sources import Feed
-from flowrl.iter.unions import ChildStage, DuplicateStage, UnionStage
+from flowrl.iter.unions import ChildStage, DuplicateStage, LocalRoundRobin, UnionStage
 from flowrl.metrics.context import MetricsContext
 from flowrl.metrics.names import NUM_ITEMS_DROPPED
 
@@ -172,8 +172,7 @@ class Run:
         upstream = None if local else self._build(base)
         feed = Feed(self._own_copy(base.iterable)) if isinstance(base, LocalSource) else None
         ops = [LinearOp(self._fresh(node.stage), label_of(node)) for node in chain]
-        waits = not local and any(isinstance(above, Gather | Dequeue | Child) for above in walk(base))
-        waits = waits or any(isinstance(node.stage, Put) for node in chain)
+        waits = any(_may_wait(above) for above in [*walk(base), *chain])
         made, exits = build_chain(
             ops,
             upstream,
@@ -218,8 +217,12 @@ class Run:
         self.gathers[node] = gather
         return gather
 
-    def _make_union(self, node: Union) -> UnionStage:
-        return UnionStage(self, [self._build(member) for member in node.members], node.weights, node.deterministic, node.outputs)
+    def _make_union(self, node: Union) -> Any:
+        members = [self._build(member) for member in node.members]
+        plain = node.deterministic and node.outputs is None and all(weight == 1 for weight in node.weights)
+        if plain and not any(_may_wait(above) for above in walk(node)):
+            return LocalRoundRobin(self, members)
+        return UnionStage(self, members, node.weights, node.deterministic, node.outputs)
 
     def _make_duplicate(self, node: Duplicate) -> DuplicateStage:
         return DuplicateStage(self._build(node.input), self.tagged)
@@ -323,6 +326,11 @@ class Run:
     def ended(self) -> None:
         """The root has no more items."""
         self.close()
+
+
+def _may_wait(node: Node) -> bool:
+    """Whether its stage can be PENDING or BLOCKED."""
+    return isinstance(node, Gather | Dequeue | Child) or (isinstance(node, Stage) and isinstance(node.stage, Put))
 
 
 class _Told:

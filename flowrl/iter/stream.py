@@ -78,7 +78,7 @@ class Stream(Generic[T]):
             try:
                 x = run.next()
             except Exception as error:
-                raise run.failed(error) from error.__cause__
+                raise run.failed(error)
             finally:
                 slot[0] = before
             if x is END:
@@ -97,7 +97,7 @@ class Stream(Generic[T]):
         try:
             x = run.next()
         except Exception as error:
-            raise run.failed(error) from error.__cause__
+            raise run.failed(error)
         finally:
             slot[0] = before
         if x is END:

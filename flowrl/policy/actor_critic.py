@@ -39,9 +39,8 @@ class ActorCriticPolicy(ABC):
         self.gamma, self.lambda_ = gamma, lambda_
         self.first_action = int(action_space.start)
         self.rng = np.random.default_rng(seed)
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(weights_seed)
-            self.network = ActorCritic(int(np.prod(observation_space.shape)), int(action_space.n), hiddens)
+        num_inputs = int(np.prod(observation_space.shape))
+        self.network = ActorCritic.seeded(num_inputs, int(action_space.n), hiddens, weights_seed)
         self._policy_layers, self._value_layers = dense_layers(self.network.policy), dense_layers(self.network.value)
 
     @abstractmethod

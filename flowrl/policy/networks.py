@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TypeAlias
 
 import numpy as np
@@ -17,7 +18,7 @@ from torch import nn
 
 from flowrl.batch import Array
 
-__all__ = ["ActorCritic", "DenseLayers", "dense_layers", "forward_dense"]
+__all__ = ["ActorCritic", "DenseLayers", "dense_layers", "forward_dense", "one_thread"]
 
 # N rows, I inputs of a layer, O its outputs
 
@@ -40,9 +41,27 @@ class ActorCritic(nn.Module):
         self.policy = _mlp((num_inputs, *hiddens, num_actions), last_gain=0.01)
         self.value = _mlp((num_inputs, *hiddens, 1), last_gain=1.0)
 
+    @classmethod
+    def seeded(cls, num_inputs: int, num_actions: int, hiddens: Sequence[int], seed: int) -> ActorCritic:
+        """One whose weights come from `seed` alone, in any process; torch's global generator stays as it was."""
+        with torch.random.fork_rng(devices=[]), one_thread():
+            torch.manual_seed(seed)
+            return cls(num_inputs, num_actions, hiddens)
+
     def forward(self, obs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Logits `[N, A]` and values `[N]` for flat observations `[N, I]`."""
         return self.policy(obs), self.value(obs).squeeze(-1)
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Torch works in one thread for a while: its bits (orthogonal weights, gradients) depend on the number of threads."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def dense_layers(mlp: nn.Sequential) -> DenseLayers:

@@ -138,7 +138,7 @@ def test_anything_else_is_refused_naming_env_step_and_remedy(reward):
     with pytest.raises(ValueError, match=r"reward .*wrap it") as caught:
         steps(vector(CountEnv(9), Faulty(with_reward(reward)), worker=2), 3)
     assert "env 1 of 2 of worker 2" in caught.value.__notes__[0]
-    assert "step 2 of its episode" in caught.value.__notes__[0]
+    assert "after 2 steps of its episode" in caught.value.__notes__[0]
 
 
 @pytest.mark.parametrize(
@@ -202,7 +202,7 @@ def divide(step):
 def test_an_error_of_an_env_keeps_its_type_and_names_env_and_worker():  # B9
     with pytest.raises(ZeroDivisionError) as caught:
         steps(vector(CountEnv(9), Faulty(divide), CountEnv(9), worker=3), 5)
-    assert "in step 2 of its episode of env 1 of 3 of worker 3" in caught.value.__notes__[0]
+    assert caught.value.__notes__[0].startswith("env 1 of 3 of worker 3 (<Faulty instance>), after 2 steps of its episode")
 
 
 def test_after_an_error_that_env_begins_anew_and_the_others_go_on():
@@ -235,7 +235,7 @@ def test_an_env_whose_reset_fails_is_reset_again_with_its_seed():
     envs = vector(env)
     with pytest.raises(OSError, match="not yet") as caught:
         envs.reset_ended()
-    assert "in reset of env 0 of 1" in caught.value.__notes__[0]
+    assert "env 0 of 1 of worker 0 (<Failing instance>), in its reset" in caught.value.__notes__[0]
     assert envs.reset_ended() == [0]
     assert env.seeds[0] == env.seeds[1] is not None
 

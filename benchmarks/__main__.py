@@ -1,0 +1,52 @@
+"""All benchmarks, side by side with their peers: `python -m benchmarks [local] [shards] [idle] [peers]`, all of them without a word.
+
+"peers" runs the scripts in `benchmarks/peers` once, unchanged, so that their own figures stand beside the pairs.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import ray
+
+from benchmarks import idle, local, shards
+
+PEERS = Path(__file__).parent / "peers"
+
+
+def unchanged(script: str, *args: str) -> None:
+    """One run of a peer's script as it is."""
+    print(f"--- {script} {' '.join(args)}, unchanged", flush=True)
+    subprocess.run([sys.executable, PEERS / script, *args], check=False, env={**os.environ, "PYTHONWARNINGS": "ignore"})
+
+
+def main(wanted: list[str]) -> None:
+    warnings.simplefilter("ignore")
+    if unknown := set(wanted) - {"local", "shards", "idle", "peers"}:
+        sys.exit(f"unknown: {', '.join(sorted(unknown))}; there are local, shards, idle and peers")
+    chosen = wanted or ["local", "shards", "idle", "peers"]
+    missed = []
+    if "local" in chosen:
+        missed += [row for row in local.run() if row.ratio < row.at_least]
+    if "shards" in chosen or "idle" in chosen:
+        ray.init(num_cpus=4, include_dashboard=False, log_to_driver=False, logging_level="error")
+    if "shards" in chosen:
+        missed += [row for row in shards.run() if row.ratio < row.at_least]
+    if "idle" in chosen:
+        idle.run()
+    if ray.is_initialized():
+        ray.shutdown()
+    if "peers" in chosen:
+        for what in ("local", "union", "par", "payload"):
+            unchanged("bench_iter.py", what)
+        unchanged("bench_idle.py")
+    for row in missed:
+        print("missed:", row)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

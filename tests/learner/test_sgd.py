@@ -1,0 +1,142 @@
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from flowrl.batch import SampleBatch
+from flowrl.learner import apply_gradients, compute_gradients, explained_variance, learn_on_batch, make_optimizer
+from flowrl.metrics import Mean
+
+
+class Line:
+    """Fits y = w * x by half the squared error; every row counts alike."""
+
+    def __init__(self, w: float = 0.0) -> None:
+        self.w = torch.nn.Parameter(torch.tensor([w]))
+        self.unused = torch.nn.Parameter(torch.zeros(2))
+        self.seen: list[list[float]] = []
+
+    def loss(self, batch):
+        x, y = torch.tensor(batch["x"]), torch.tensor(batch["y"])
+        self.seen.append(batch["x"].tolist())
+        error = (self.w * x - y).square().mean()
+        return error / 2, {"error": error.item()}
+
+    def named_parameters(self):
+        return {"w": self.w, "unused": self.unused}
+
+
+def line_batch(xs, slope: float = 2.0, **more) -> SampleBatch:
+    x = np.array(xs, np.float32)
+    return SampleBatch({"x": x, "y": slope * x, **more})
+
+
+def plain_sgd(policy: Line, lr: float) -> torch.optim.Optimizer:
+    return torch.optim.SGD([policy.w, policy.unused], lr=lr)
+
+
+def learn(policy: Line, batch: SampleBatch, lr: float = 0.0, seed: int = 0, **settings) -> dict[str, Mean]:
+    return learn_on_batch(policy, plain_sgd(policy, lr), batch, np.random.default_rng(seed), **settings)
+
+
+def test_one_step_follows_the_gradient():
+    policy = Line(0.0)
+    learn(policy, line_batch([1.0]), lr=0.5)  # d/dw (w - 2)^2 / 2 at 0 is -2
+    assert policy.w.item() == 1.0
+
+
+def test_every_epoch_sees_every_row_once_in_an_order_of_its_own():
+    policy = Line()
+    learn(policy, line_batch(range(10)), num_sgd_iter=2, sgd_minibatch_size=4)
+    assert [len(rows) for rows in policy.seen] == [4, 4, 2] * 2
+    first, second = np.concatenate(policy.seen[:3]).tolist(), np.concatenate(policy.seen[3:]).tolist()
+    assert sorted(first) == sorted(second) == list(range(10))
+    assert first != second
+
+
+def test_the_same_generator_gives_the_same_minibatches():
+    policies = [Line(), Line()]
+    for policy in policies:
+        learn(policy, line_batch(range(10)), sgd_minibatch_size=3)
+    assert policies[0].seen == policies[1].seen
+
+
+def test_statistics_are_means_over_rows_not_over_minibatches():
+    stats = learn(Line(0.0), line_batch([0.0, 0.0, 0.0, 1.0, 1.0]), sgd_minibatch_size=4)
+    assert stats["error"].value == pytest.approx(4.0 * 2 / 5)
+    assert stats["error"].count == 5
+
+
+def test_the_gradient_norm_is_that_before_clipping_and_the_step_is_clipped():
+    policy = Line(0.0)
+    stats = learn(policy, line_batch([1.0]), lr=1.0, grad_clip=0.5)
+    assert stats["grad_norm"].value == 2.0
+    assert policy.w.item() == pytest.approx(0.5)
+
+
+def test_explained_variance_is_that_of_the_batch_before_the_update():
+    batch = line_batch([1.0, 2.0, 3.0], vf_preds=np.array([0.0, 1.0, 4.0]), value_targets=np.array([0.0, 2.0, 4.0]))
+    assert learn(Line(), batch, num_sgd_iter=3)["explained_variance"].value == pytest.approx(1 - (2 / 9) / (8 / 3))
+    assert "explained_variance" not in learn(Line(), line_batch([1.0]))
+
+
+@pytest.mark.parametrize(
+    ("predictions", "explained"), [([0.0, 2.0], 1.0), ([1.0, 1.0], 0.0), ([2.0, 0.0], -3.0)], ids=["all", "as a constant", "worse"]
+)
+def test_explained_variance(predictions, explained):
+    assert explained_variance(np.array(predictions), np.array([0.0, 2.0])) == explained
+
+
+def test_targets_that_do_not_vary_leave_nothing_to_explain():
+    assert explained_variance(np.array([1.0]), np.array([3.0])) == 0.0
+
+
+def test_a_batch_without_rows_is_refused():
+    with pytest.raises(ValueError, match="without rows"):
+        learn(Line(), line_batch([]))
+
+
+def test_gradients_travel_as_arrays_and_leave_the_policy_as_it_is():
+    policy = Line(0.0)
+    gradients, stats = compute_gradients(policy, line_batch([1.0, 1.0]))
+    assert {name: (type(g), g.tolist()) for name, g in gradients.items()} == {"w": (np.ndarray, [-2.0]), "unused": (np.ndarray, [0.0, 0.0])}
+    assert policy.w.item() == 0.0
+    assert stats["error"] == Mean(8.0, 2)
+
+
+def test_gradients_are_not_those_of_the_next_batch_too():
+    policy = Line(0.0)
+    first, _ = compute_gradients(policy, line_batch([1.0]))
+    second, _ = compute_gradients(policy, line_batch([1.0], slope=4.0))
+    assert (first["w"].tolist(), second["w"].tolist()) == ([-2.0], [-4.0])
+
+
+def test_applying_computed_gradients_is_learning_on_the_batch():
+    apart, together = Line(0.0), Line(0.0)
+    batch = line_batch([1.0, 3.0])
+    gradients, _ = compute_gradients(apart, batch)
+    applied = apply_gradients(apart, plain_sgd(apart, 0.1), gradients, grad_clip=1.0)
+    learned = learn(together, batch, lr=0.1, grad_clip=1.0)
+    assert apart.w.item() == together.w.item() != 0.0
+    assert applied["grad_norm"] == learned["grad_norm"]
+
+
+def test_computing_gradients_leaves_the_number_of_threads_as_it_was():
+    before = torch.get_num_threads()
+    compute_gradients(Line(), line_batch([1.0]))
+    assert torch.get_num_threads() == before
+
+
+def test_gradients_of_another_policy_are_refused():
+    policy = Line()
+    with pytest.raises(ValueError, match=r"gradients of \['v'\]: this policy trains \['unused', 'w'\]"):
+        apply_gradients(policy, plain_sgd(policy, 0.1), {"v": np.zeros(1)})
+
+
+def test_the_optimizer_is_adam_with_the_epsilon_of_the_field():
+    policy = Line(0.0)
+    learn_on_batch(policy, make_optimizer(policy, lr=0.25), line_batch([1.0]), np.random.default_rng(0))
+    # Adam's first step is lr * g / (|g| + eps) whatever the gradient
+    assert policy.w.item() == pytest.approx(0.25, rel=1e-4)
+    assert math.isfinite(policy.unused.sum().item())

@@ -1,0 +1,174 @@
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+
+from flowrl.batch import Origin, SampleBatch
+from flowrl.policy import ActorCriticPolicy
+
+OBS = gym.spaces.Box(-1, 1, (3,), np.float32)
+TWO = gym.spaces.Discrete(2)
+
+
+class Learner(ActorCriticPolicy):
+    def loss(self, batch):
+        raise NotImplementedError
+
+
+class FixedValue(Learner):
+    """V(s) is looked up from t, the last number of an observation."""
+
+    def __init__(self, table: list[float], gamma: float, lambda_: float) -> None:
+        super().__init__(OBS, TWO, hiddens=(), gamma=gamma, lambda_=lambda_, weights_seed=0, seed=np.random.SeedSequence(0))
+        self.table = np.array(table, np.float32)
+        self.num_passes = 0
+
+    def _values(self, rows):
+        self.num_passes += 1
+        return self.table[rows[:, -1].astype(int)]
+
+
+def policy(observation_space=OBS, action_space=TWO, *, weights_seed=0, seed=0, hiddens=(8,)) -> Learner:
+    return Learner(
+        observation_space,
+        action_space,
+        hiddens=hiddens,
+        gamma=0.9,
+        lambda_=0.8,
+        weights_seed=weights_seed,
+        seed=np.random.SeedSequence(seed),
+    )
+
+
+def fragment(table: FixedValue, rows: list[tuple[int, int, bool, bool]], rewards: list[float]) -> SampleBatch:
+    """Rows (eps_id, t, terminated, truncated), the values those that the policy sees at t."""
+    eps_id, t, terminateds, truncateds = (np.array(column) for column in zip(*rows))
+    obs = np.stack([0 * t, eps_id, t], axis=1).astype(np.float32)
+    return SampleBatch(
+        {
+            "obs": obs,
+            "new_obs": obs + np.float32([0, 0, 1]),
+            "rewards": np.array(rewards, np.float32),
+            "terminateds": terminateds,
+            "truncateds": truncateds,
+            "eps_id": eps_id,
+            "vf_preds": table.table[t],
+        },
+        Origin(1, 0, 0),
+    )
+
+
+def test_a_terminated_a_cut_and_a_truncated_episode_get_their_own_bootstraps():
+    # V(t) = t; gamma 0.5, lambda 1: targets are discounted sums up to the end, plus V(the last observation) unless it terminated.
+    table = FixedValue([0, 1, 2, 3, 4], gamma=0.5, lambda_=1.0)
+    done = table.postprocess(
+        fragment(
+            table, [(0, 0, False, False), (0, 1, True, False), (1, 0, False, False), (2, 1, False, False), (2, 2, False, True)], [1] * 5
+        )
+    )
+    assert done["value_targets"].tolist() == [1 + 0.5 * 1, 1, 1 + 0.5 * 1, 1 + 0.5 * (1 + 0.5 * 3), 1 + 0.5 * 3]
+    assert done["advantages"].tolist() == [1.5 - 0, 1 - 1, 1.5 - 0, 2.25 - 1, 2.5 - 2]
+    assert done.origin == Origin(1, 0, 0)
+
+
+def test_all_bootstraps_come_from_one_forward_pass():
+    table = FixedValue([0, 1, 2, 3], gamma=0.5, lambda_=1.0)
+    table.postprocess(fragment(table, [(0, 0, False, True), (1, 0, False, True), (2, 0, False, False)], [1] * 3))
+    assert table.num_passes == 1
+
+
+def test_a_fragment_of_terminated_episodes_needs_no_forward_pass():
+    table = FixedValue([0, 1], gamma=0.5, lambda_=1.0)
+    table.postprocess(fragment(table, [(0, 0, True, False), (1, 0, True, False)], [1, 1]))
+    assert table.num_passes == 0
+
+
+def test_termination_wins_over_truncation():  # a TimeLimit may say both
+    table = FixedValue([0, 100], gamma=0.5, lambda_=1.0)
+    assert table.postprocess(fragment(table, [(0, 0, True, True)], [1]))["value_targets"].tolist() == [1]
+
+
+def test_initial_weights_come_from_their_seed_alone():
+    a, b, c = policy(seed=1), policy(seed=2), policy(weights_seed=1, seed=1)
+    torch.rand(3)
+    weights = [p.get_weights() for p in (a, b, c)]
+    assert all(np.array_equal(weights[0][name], weights[1][name]) for name in weights[0])
+    assert not np.array_equal(weights[0]["policy.0.weight"], weights[2]["policy.0.weight"])
+
+
+def test_building_and_acting_leave_the_global_generators_alone():
+    torch.manual_seed(5)
+    np.random.seed(5)
+    policy().act(np.zeros((2, 3), np.float32), explore=True)
+    drawn = torch.rand(1).item(), np.random.rand()
+    torch.manual_seed(5)
+    np.random.seed(5)
+    assert drawn == (torch.rand(1).item(), np.random.rand())
+
+
+def test_actions_follow_the_probabilities_of_the_network():
+    mine = policy(action_space=gym.spaces.Discrete(3), hiddens=())
+    weights = mine.get_weights()
+    weights["policy.0.weight"] = np.zeros((3, 3), np.float32)
+    weights["policy.0.bias"] = np.log([0.2, 0.5, 0.3]).astype(np.float32)
+    mine.set_weights(weights)
+    actions, columns = mine.act(np.zeros((20_000, 3), np.float32), explore=True)
+    # four standard deviations of a share of 20,000 draws are below 0.015
+    assert (np.bincount(actions) / 20_000).tolist() == pytest.approx([0.2, 0.5, 0.3], abs=0.015)
+    assert np.exp(columns["action_logp"]) == pytest.approx(np.array([0.2, 0.5, 0.3])[actions], rel=1e-5)
+
+
+def test_without_exploration_the_likeliest_action_is_taken():
+    mine = policy(weights_seed=3)
+    obs = np.random.default_rng(0).uniform(-1, 1, (50, 3)).astype(np.float32)
+    actions, columns = mine.act(obs, explore=False)
+    assert np.array_equal(actions, mine.act(obs, explore=False)[0])
+    assert (columns["action_logp"] >= np.log(0.5) - 1e-6).all()
+
+
+def test_actions_start_where_the_space_starts():
+    mine = policy(action_space=gym.spaces.Discrete(2, start=-1))
+    actions, columns = mine.act(np.zeros((50, 3), np.float32), explore=True)
+    assert set(actions.tolist()) == {-1, 0}
+    logp, _, _ = mine.evaluate(SampleBatch({"obs": np.zeros((50, 3), np.float32), "actions": actions}))
+    assert logp.tolist() == pytest.approx(columns["action_logp"].tolist(), abs=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.uint8])
+def test_observations_of_any_dtype_and_shape_go_through(dtype):  # K9
+    mine = policy(gym.spaces.Box(0, 255, (2, 2, 3), dtype))
+    obs = np.full((4, 2, 2, 3), 200, dtype)
+    actions, columns = mine.act(obs, explore=True)
+    logp, _, values = mine.evaluate(SampleBatch({"obs": obs, "actions": actions}))
+    assert logp.tolist() == pytest.approx(columns["action_logp"].tolist(), abs=1e-5)
+    assert values.tolist() == pytest.approx(columns["vf_preds"].tolist(), abs=1e-3)
+
+
+def test_weights_are_copies_both_ways():
+    mine, other = policy(weights_seed=1), policy(weights_seed=2)
+    weights = mine.get_weights()
+    other.set_weights(weights)
+    weights["value.2.bias"][:] = 9.0
+    assert [p.get_weights()["value.2.bias"].tolist() for p in (mine, other)] == [[0.0], [0.0]]
+
+
+def test_acting_uses_weights_as_soon_as_they_are_set():
+    mine = policy()
+    weights = mine.get_weights()
+    weights["value.2.bias"] = np.array([1000.0], np.float32)
+    mine.set_weights(weights)
+    assert mine.act(np.zeros((1, 3), np.float32), explore=True)[1]["vf_preds"][0] == pytest.approx(1000.0, abs=10)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda w: w.pop("value.2.bias"), "this policy has"),
+        (lambda w: w.update({"value.2.bias": np.zeros(2)}), r"shape \(2,\): expected \(1,\)"),
+    ],
+)
+def test_weights_of_another_network_are_refused(change, message):
+    weights = policy().get_weights()
+    change(weights)
+    with pytest.raises(ValueError, match=message):
+        policy().set_weights(weights)
