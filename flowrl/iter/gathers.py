@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 from flowrl.errors import ActorDiedError
 from flowrl.iter.chain import StageObject
@@ -153,13 +153,18 @@ class AsyncGather(_Gather):
         return len(self.items)
 
 
+_Entry: TypeAlias = tuple[Any, OpenShard, BaseException | None]
+
+
 class BarrierGather(_Gather):
     """`gather_sync` and `batch_across_shards`: one call a shard, all answers, then the next round. Order: shard order."""
 
     def __init__(self, run: Any, shards: list[OpenShard], label: str, lists: bool) -> None:
         super().__init__(run, shards, label)
         self.lists = lists
-        self.round: deque[tuple[Any, OpenShard, BaseException | None]] = deque()
+        self.round: deque[_Entry] = deque()
+        self.partial: dict[OpenShard, list[_Entry]] = {}
+        """What a round has so far while some shard is still at work."""
 
     def pull(self) -> Any:
         while True:
@@ -175,30 +180,41 @@ class BarrierGather(_Gather):
                 return x
             if not self.live:
                 return END
-            if not self.live[0].calls:
+            if not self.partial and not self.live[0].calls:
                 for shard in self.live:
                     self.ask(shard)
             for shard in self.live:
-                if not shard.num_ready:
+                if not shard.num_ready and shard not in self.partial:
                     return PENDING
             self._collect()
 
     def _collect(self) -> None:
+        at_work = []
         for shard in list(self.live):
-            try:
-                x = self.answer_of(shard)
-            except BaseException as error:
-                if not isinstance(error, Exception):
-                    raise
-                self.round.append((None, shard, error))
-                continue
-            items = [x]
-            if x.__class__ is Answer:
-                failure = self.open_answer(x, shard)
-                items = list(x.items)
-                if failure is not None:
-                    self.round.append((None, shard, failure))
-            self.round.extend((item, shard, None) for item in items)
+            if shard not in self.partial:
+                entries = self._entries(shard)
+                if entries is None:
+                    at_work.append(shard)
+                else:
+                    self.partial[shard] = entries
+        for shard in at_work:
+            self.ask(shard)
+        if not at_work:
+            for shard in self.shards:
+                self.round.extend(self.partial.pop(shard, ()))
+
+    def _entries(self, shard: OpenShard) -> list[_Entry] | None:
+        """What a ready shard adds to the round; None where it has nothing yet."""
+        try:
+            x = self.answer_of(shard)
+        except Exception as error:
+            return [(None, shard, error)]
+        if x.__class__ is not Answer:
+            return [(x, shard, None)]
+        failure = self.open_answer(x, shard)
+        if failure is not None:
+            return [(None, shard, failure)]
+        return [(item, shard, None) for item in x.items] if x.items or x.signal is END else None
 
     def _whole_round(self) -> list[Any]:
         for index, (_, _, failure) in enumerate(self.round):
@@ -215,4 +231,4 @@ class BarrierGather(_Gather):
 
     @property
     def num_held(self) -> int:
-        return len(self.round)
+        return len(self.round) + sum(len(entries) for entries in self.partial.values())

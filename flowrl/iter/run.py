@@ -52,6 +52,8 @@ from flowrl.metrics.names import NUM_ITEMS_DROPPED
 __all__ = ["Run"]
 
 LOOK_EVERY_S = 0.0005
+LOOK_EVERY_SLEEPS = 8
+"""`wait` for one of several calls may pass by a ready one, so after so many of them the run looks at all."""
 CHECK_EVERY_S = 0.25
 """How often a sleeping run asks the `check` of its `Dequeue`s."""
 COUNTED_ITEM_S = 0.001
@@ -80,6 +82,8 @@ class Run:
         self.stack = ExitStack()
         self.draw = Draw(engine.seed) if isinstance(engine, SerialEngine) else None
         self.looked = 0.0
+        self.num_sleeps = 0
+        """Sleeps since the last look at all calls."""
         self.started_s = time.monotonic()
         self.root: Any = None
         self.lone_barrier = False
@@ -101,6 +105,7 @@ class Run:
             gathers = list(self.gathers.values())
             self.lone_barrier = len(gathers) == 1 and isinstance(gathers[0], BarrierGather) and not self.ports
             self.has_checks = any(isinstance(node, Dequeue) and node.check is not None for node in nodes)
+            self.started_s = time.monotonic()
         except BaseException:
             self.close()
             raise
@@ -275,13 +280,22 @@ class Run:
         if self.draw is not None and self.pending:
             self._run_one()
         elif self.pending and not threads_wait:
-            calls = list(self.pending)
-            self._mark_ready(self.engine.wait(calls, None, len(calls) if self.lone_barrier else 1)[0])
-            self.looked = time.perf_counter()
+            self._wait_for_call()
         elif signal is BLOCKED and not self.pending:
             raise self._deadlock()
         elif signal is PENDING or self.pending:
             self._wait_for_event()
+
+    def _wait_for_call(self) -> None:
+        calls = list(self.pending)
+        done: list[Any] = []
+        if self.num_sleeps >= min(len(calls), LOOK_EVERY_SLEEPS) and not self.lone_barrier:
+            self.num_sleeps = 0
+            done = self.engine.wait(calls, 0, len(calls))[0]
+        if not done:
+            self.num_sleeps += 1
+            done = self.engine.wait(calls, None, len(calls) if self.lone_barrier else 1)[0]
+        self._mark_ready(done)
 
     def _wait_for_event(self) -> None:
         """Sleep on calls, queues and threads together. Whoever changes something sets the event, also before we sleep."""

@@ -36,13 +36,18 @@ __all__ = [
 NUM_SLOTS = 4
 MAX_ANSWER_ITEMS = 10_000
 MAX_ANSWER_BYTES = 32 * 2**20
+MAX_IDLE_S = 0.1
+"""After how long without an item a stream answers with none, so that others get their turn and a run can be left."""
 MAX_PARTITION_ITEMS = 64
 """How many items a partition may lag behind before its neighbours get what was meant for it."""
 
 
 @dataclass(slots=True)
 class Answer:
-    """More than one plain item: several, then perhaps a failure or the end, and what was counted meanwhile."""
+    """More than one plain item: several, then perhaps a failure or the end, and what was counted meanwhile.
+
+    With none of them the stream is still at work, and wants to be asked again.
+    """
 
     items: Sequence[Any] = ()
     signal: Signal | None = None
@@ -80,16 +85,18 @@ class Repartitioned:
     batch_ms: float
 
 
-def size_of(item: Any) -> int:
-    """Bytes of an item, about: what its arrays say, else what Python says of it."""
+def size_of(item: Any, depth: int = 4) -> int:
+    """Bytes of an item, about: what the arrays in it say, `depth` levels down, else what Python says of it."""
     nbytes = getattr(item, "nbytes", None)
     if isinstance(nbytes, int):
         return nbytes
+    size = sys.getsizeof(item)
+    if depth == 0:
+        return size
     if isinstance(item, list | tuple):
-        return sum(size_of(part) for part in item)
-    if isinstance(item, dict):
-        return sum(size_of(part) for part in item.values())
-    return sys.getsizeof(item)
+        return size + sum(size_of(part, depth - 1) for part in item)
+    parts = item if isinstance(item, dict) else getattr(item, "__dict__", {})
+    return size + sum(size_of(part, depth - 1) for part in parts.values())
 
 
 class PartitionSource:
@@ -102,6 +109,7 @@ class PartitionSource:
         self.position, self.batch_ms = spec.position, spec.batch_ms
         self.streams = list(spec.streams)
         self.pending: dict[Any, tuple[Any, int, str]] = {}
+        self.ready: deque[Any] = deque()
         self.items: deque[Any] = deque()
         self.failure: Failure | None = None
         self.owed: list[tuple[Any, int, str]] = list(spec.streams)
@@ -118,10 +126,14 @@ class PartitionSource:
             self.owed = []
             if not self.pending:
                 return END
-            done, _ = self.engine.wait(list(self.pending), num=1)
-            stream = self.pending.pop(done[0])
+            if not self.ready:
+                calls = list(self.pending)
+                self.engine.wait(calls, num=1)  # may pass by one that is ready too: take all that are
+                self.ready.extend(self.engine.wait(calls, 0, len(calls))[0])
+            call = self.ready.popleft()
+            stream = self.pending.pop(call)
             try:
-                answer = self.engine.result(done[0])
+                answer = self.engine.result(call)
             except ActorDiedError as error:
                 error.dead_actor = stream[2]
                 raise with_note(error, f"in {stream[2]}") from None
@@ -155,9 +167,12 @@ class ShardStream:
         self.ended = False
 
     def _pull(self) -> Any:
+        """The next item, END, or BUSY where much was dropped and others may have a turn."""
         x = self.step.pull()
-        while x is BUSY:
-            x = self.step.pull()
+        if x is BUSY and self.engine.clock != "count":
+            until = time.monotonic() + MAX_IDLE_S
+            while x is BUSY and time.monotonic() < until:
+                x = self.step.pull()
         return x
 
     def _failure(self, error: BaseException) -> Failure:
@@ -174,8 +189,8 @@ class ShardStream:
             return Answer(failure=self._failure(error), counted=self._counted())
         finally:
             slot[0] = before
-        if x is END:
-            return Answer(signal=END, counted=self._counted())
+        if x.__class__ is Signal:
+            return Answer(signal=END if x is END else None, counted=self._counted())
         self.num_made += 1
         if context.counters or context.timers or context.values or context.info:
             return Answer(items=(x,), counted=context.take())
@@ -198,8 +213,8 @@ class ShardStream:
         try:
             while True:
                 x = pull()
-                if x is END:
-                    answer.signal = END
+                if x.__class__ is Signal:
+                    answer.signal = END if x is END else None
                     break
                 items.append(x)
                 num_bytes += size_of(x)
@@ -224,9 +239,9 @@ class ShardStream:
         mine = self.buffers[position]
         while not mine:
             x = END if self.ended else self._pull()
-            if x is END:
-                self.ended = True
-                return END
+            if x.__class__ is Signal:
+                self.ended = x is END
+                return x
             target = self.num_dealt % len(self.buffers)
             self.num_dealt += 1
             if target == position or len(self.buffers[target]) >= MAX_PARTITION_ITEMS:

@@ -78,7 +78,7 @@ class Stream(Generic[T]):
             try:
                 x = run.next()
             except Exception as error:
-                raise run.failed(error)
+                raise run.failed(error)  # noqa: B904  # the same error, with a note
             finally:
                 slot[0] = before
             if x is END:
@@ -97,7 +97,7 @@ class Stream(Generic[T]):
         try:
             x = run.next()
         except Exception as error:
-            raise run.failed(error)
+            raise run.failed(error)  # noqa: B904  # the same error, with a note
         finally:
             slot[0] = before
         if x is END:

@@ -172,7 +172,7 @@ class LocalRoundRobin(StageObject):
             raise
         except BaseException as error:
             slot[0] = before
-            raise self.run.failed(error)
+            raise self.run.failed(error)  # noqa: B904  # the same error, with a note
 
     def _drop(self, at: int) -> None:
         del self.pulls[at]

@@ -41,7 +41,7 @@ class ActorCriticPolicy(ABC):
         self.rng = np.random.default_rng(seed)
         num_inputs = int(np.prod(observation_space.shape))
         self.network = ActorCritic.seeded(num_inputs, int(action_space.n), hiddens, weights_seed)
-        self._policy_layers, self._value_layers = dense_layers(self.network.policy), dense_layers(self.network.value)
+        self._look_into_network()
 
     @abstractmethod
     def loss(self, batch: SampleBatch) -> tuple[torch.Tensor, dict[str, float]]:
@@ -88,7 +88,7 @@ class ActorCriticPolicy(ABC):
 
     def named_parameters(self) -> Mapping[str, torch.nn.Parameter]:
         """Actor and critic."""
-        return dict(self.network.named_parameters())
+        return self._parameters
 
     def update_target(self) -> None:  # noqa: B027
         """Nothing: there is no target network."""
@@ -99,18 +99,28 @@ class ActorCriticPolicy(ABC):
 
     def get_weights(self) -> dict[str, Array]:
         """A copy of the weights of actor and critic."""
-        return {name: parameter.detach().numpy().copy() for name, parameter in self.network.named_parameters()}
+        return {name: parameter.detach().numpy().copy() for name, parameter in self._parameters.items()}
 
     def set_weights(self, weights: Mapping[str, Array]) -> None:
         """Take over the weights of actor and critic, copied."""
-        mine = dict(self.network.named_parameters())
-        if weights.keys() != mine.keys():
-            raise ValueError(f"weights named {sorted(weights)}: this policy has {sorted(mine)}, give those of a policy of the same config")
+        if weights.keys() != self._parameters.keys():
+            raise ValueError(
+                f"weights {sorted(weights)}: this policy has {sorted(self._parameters)}, give those of a policy of the same config"
+            )
         with torch.no_grad():
-            for name, parameter in mine.items():
+            for name, parameter in self._parameters.items():
                 if weights[name].shape != tuple(parameter.shape):
                     raise ValueError(f"weights {name!r} of shape {weights[name].shape}: expected {tuple(parameter.shape)}")
                 parameter.copy_(torch.tensor(weights[name]))
+
+    def _look_into_network(self) -> None:
+        self._parameters = dict(self.network.named_parameters())
+        self._policy_layers, self._value_layers = dense_layers(self.network.policy), dense_layers(self.network.value)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        # A copy's layers have to be views of the copy's network.
+        self.__dict__.update(state)
+        self._look_into_network()
 
     def _values(self, rows: Array) -> Array:
         return forward_dense(self._value_layers, rows)[:, 0]

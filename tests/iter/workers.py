@@ -92,9 +92,10 @@ class Holder:
 def spilled_bytes() -> int:
     """How many bytes the local Ray cluster has spilled to disk so far."""
     import ray
+    from ray._private import internal_api
 
-    node = ray._private.worker.global_worker.node
-    reply = ray._private.internal_api.get_memory_info_reply(ray._private.internal_api.get_state_from_address(node.gcs_address))
+    address = ray.get_runtime_context().gcs_address
+    reply = internal_api.get_memory_info_reply(internal_api.get_state_from_address(address))
     return int(reply.store_stats.spilled_bytes_total)
 
 

@@ -1,3 +1,6 @@
+import copy
+import pickle
+
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -158,6 +161,17 @@ def test_acting_uses_weights_as_soon_as_they_are_set():
     weights["value.2.bias"] = np.array([1000.0], np.float32)
     mine.set_weights(weights)
     assert mine.act(np.zeros((1, 3), np.float32), explore=True)[1]["vf_preds"][0] == pytest.approx(1000.0, abs=10)
+
+
+@pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda p: pickle.loads(pickle.dumps(p))], ids=["deepcopy", "pickle"])
+def test_a_copy_of_a_policy_acts_by_its_own_network(duplicate):
+    mine = policy()
+    other = duplicate(mine)
+    weights = other.get_weights()
+    weights["value.2.bias"] = np.array([1000.0], np.float32)
+    other.set_weights(weights)
+    values = [p.act(np.zeros((1, 3), np.float32), explore=False)[1]["vf_preds"][0] for p in (mine, other)]
+    assert values == pytest.approx([0, 1000], abs=10)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,63 @@
+"""Writes docs/operators.md from the operators' docstrings: `python docs/list_operators.py`. A test holds the page to it."""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+
+import flowrl.iter
+import flowrl.ops
+from flowrl.iter import LocalIterator, ParallelIterator
+
+HEAD = """# Operators
+
+Every operator, from its docstring (`python docs/list_operators.py` writes this page).
+"""
+SOURCES = ("from_items", "from_range", "from_iterators", "from_actors", "from_iterable")
+
+
+def entry(name: str, thing: object, prefix: str = "") -> str:
+    """One operator: its call, then its docstring."""
+    signature = inspect.signature(thing)  # type: ignore[arg-type]
+    names = [
+        str(parameter.replace(annotation=inspect.Parameter.empty))
+        for parameter in signature.parameters.values()
+        if parameter.name != "self"
+    ]
+    text = inspect.getdoc(thing) or ""
+    return f"### `{prefix}{name}({', '.join(names)})`\n\n{fenced(text)}\n"
+
+
+def fenced(text: str) -> str:
+    """Doctest examples as code."""
+    lines, inside = [], False
+    for line in text.splitlines():
+        if line.startswith(">>>") and not inside:
+            lines.append("```pycon")
+            inside = True
+        elif inside and not line.strip():
+            lines.append("```")
+            inside = False
+        lines.append(line)
+    return "\n".join(lines + (["```"] if inside else []))
+
+
+def page() -> str:
+    """The whole page."""
+    parts = [HEAD, "## Sources\n"]
+    parts += [entry(name, getattr(flowrl.iter, name)) for name in SOURCES]
+    for title, kind in (("In the shards: `ParallelIterator`", ParallelIterator), ("In the driver: `LocalIterator`", LocalIterator)):
+        parts.append(f"## {title}\n")
+        methods = [
+            name
+            for name, thing in vars(kind).items()
+            if not name.startswith("_") and (inspect.isfunction(thing) or isinstance(thing, staticmethod))
+        ]
+        parts += [entry(name, getattr(kind, name), ".") for name in methods]
+    parts.append("## `flowrl.ops`\n")
+    parts += [entry(name, getattr(flowrl.ops, name)) for name in flowrl.ops.__all__]
+    return "\n".join(parts)
+
+
+if __name__ == "__main__":
+    Path(__file__).with_name("operators.md").write_text(page())
