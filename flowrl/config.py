@@ -69,15 +69,14 @@ class AlgorithmConfig(Mapping[str, Any]):
         return super().__new__(cls)
 
     def __post_init__(self) -> None:
+        units = "a tuple of numbers of units, each 1 or more"
+        self.check_is("env", self.env is None or isinstance(self.env, str) or callable(self.env), "a gymnasium id, a class or a function")
+        self.check_is("env_config", isinstance(self.env_config, Mapping | None), "a dict, or None for an empty one")
+        self.check_is("engine", self.engine in (None, "serial", "ray"), '"serial", "ray" or None')
+        self.check_is("hiddens", isinstance(self.hiddens, list | tuple), units)
+        self.check_is("hiddens", all(isinstance(width, int) and width > 0 for width in self.hiddens), units)
         object.__setattr__(self, "env_config", dict(self.env_config or {}))
         object.__setattr__(self, "hiddens", tuple(self.hiddens))
-        self.check_is(
-            "env", self.env is None or isinstance(self.env, str) or callable(self.env), "a gymnasium id, an env class or a function"
-        )
-        self.check_is("engine", self.engine in (None, "serial", "ray"), '"serial", "ray" or None')
-        self.check_is(
-            "hiddens", all(isinstance(units, int) and units > 0 for units in self.hiddens), "a tuple of numbers of units, each 1 or more"
-        )
         for name in ("num_workers", "seed", "min_steps_per_reporting"):
             self.check_whole(name, least=0)
         for name in ("num_envs", "rollout_fragment_length", "train_batch_size", "metrics_num_episodes"):

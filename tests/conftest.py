@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from flowrl.iter import ParallelIterator, SerialEngine, engine as engine_block, from_actors
+from flowrl.iter import ParallelIterator, SerialEngine, from_actors
+from flowrl.iter import engine as engine_block
 from flowrl.iter.choose import engine_by_name
 from tests.iter.workers import Source
 

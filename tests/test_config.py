@@ -61,6 +61,8 @@ def test_an_unknown_keyword_names_the_nearest_field(make):
         ({"lr": float("nan")}, "lr=nan: expected a finite number, 0.0 or more"),
         ({"lr": "3e-4"}, "lr='3e-4'"),
         ({"hiddens": (64, 0)}, r"hiddens=\(64, 0\)"),
+        ({"hiddens": 64}, "hiddens=64: expected a tuple"),
+        ({"env_config": 3}, "env_config=3: expected a dict"),
         ({"grad_clip": 0.0}, "grad_clip=0.0: expected more than 0, or None"),
         ({"env": 3}, "env=3: expected a gymnasium id"),
     ],

@@ -14,7 +14,7 @@ from typing import Any
 
 from flowrl.iter.fuse import FusedStep, LinearOp, fusible, split_chain
 from flowrl.iter.nodes import Map, Shuffle, Transform, short
-from flowrl.iter.signals import BUSY, EMPTY, END, Signal, call_user, stop_iteration_error, with_note
+from flowrl.iter.signals import BUSY, EMPTY, END, MAX_IDLE_STEPS, Signal, call_user, locate, stop_iteration_error, with_note
 from flowrl.iter.sources import Feed
 from flowrl.metrics.context import ACTIVE, MetricsContext
 
@@ -50,9 +50,11 @@ class StageObject:
 class ConcurrentMap(StageObject):
     """`for_each(fn, max_concurrency=m)` in a shard: at most m calls at once, results in input order."""
 
-    def __init__(self, upstream: Any, tasks: Any, width: int, label: str, context: MetricsContext) -> None:
-        self.upstream, self.tasks, self.width, self.label, self.context = upstream, tasks, width, label, context
-        self.window: deque[tuple[Any, BaseException | None]] = deque()
+    def __init__(self, upstream: Any, tasks: Any, width: int, label: str, where: str, context: MetricsContext) -> None:
+        self.upstream, self.tasks, self.width, self.context = upstream, tasks, width, context
+        self.label, self.where = label, where
+        self.window: deque[tuple[Any, Any, BaseException | None]] = deque()
+        """Each item whose result is not handed on: its call, the item, or what went wrong above."""
         self.ended = False
 
     def pull(self) -> Any:
@@ -60,7 +62,7 @@ class ConcurrentMap(StageObject):
             try:
                 x = self.upstream.pull()
             except BaseException as error:
-                self.window.append((None, error))
+                self.window.append((None, None, error))
                 continue
             if x is END:
                 self.ended = True
@@ -68,21 +70,19 @@ class ConcurrentMap(StageObject):
                 break
             else:
                 self.num_in += 1
-                self.window.append((self.tasks.submit(x), None))
+                self.window.append((self.tasks.submit(x), x, None))
         if not self.window:
             return END if self.ended else BUSY
-        call, failure = self.window.popleft()
+        call, x, failure = self.window.popleft()
         if failure is not None:
             raise failure
         try:
-            value, counted = self.tasks.result(call)
-        except StopIteration as wrong:
-            raise with_note(stop_iteration_error(self.label, wrong), f"in {self.label}") from wrong
-        except BaseException as wrong:
-            with_note(wrong, f"in {self.label}")
+            value = self.tasks.result(call, self.context)
+        except StopIteration as error:
+            raise with_note(stop_iteration_error(self.label, error), f"in {self.label}{self.where}, item {short(x)}") from error
+        except Exception as error:
+            with_note(error, f"in {self.label}{self.where}, item {short(x)}")
             raise
-        if counted:
-            self.context.merge(counted)
         self.num_out += 1
         return value
 
@@ -94,8 +94,8 @@ class ConcurrentMap(StageObject):
 class InlineTransform(StageObject):
     """`transform(fn)` where upstream never has to be waited for: fn's iterator is pulled in place."""
 
-    def __init__(self, upstream: Any, fn: Callable[[Iterator[Any]], Any], label: str) -> None:
-        self.upstream, self.fn, self.label = upstream, fn, label
+    def __init__(self, upstream: Any, fn: Callable[[Iterator[Any]], Any], label: str, where: str) -> None:
+        self.upstream, self.fn, self.label, self.where = upstream, fn, label, where
         self.failures: deque[BaseException] = deque()
         self.iterator: Any = None
         self.ready: deque[Any] = deque()
@@ -104,14 +104,14 @@ class InlineTransform(StageObject):
         return self
 
     def __next__(self) -> Any:
-        """What fn sees of upstream: items, and an end. Failures wait beside it for the consumer."""
+        """What fn sees of upstream: items, and an end. Failures wait beside it for the consumer, but not for ever."""
         while True:
             try:
                 x = self.upstream.pull()
-            except BaseException as error:
-                if not isinstance(error, Exception):
-                    raise
-                self.failures.append(error)
+            except Exception as error:
+                self.failures.append(locate(error, self.where))
+                if len(self.failures) > MAX_IDLE_STEPS:
+                    raise self.failures[-1] from error.__cause__
                 continue
             if x is END:
                 raise StopIteration
@@ -123,11 +123,14 @@ class InlineTransform(StageObject):
         if not self.failures and not self.ready:
             try:
                 if self.iterator is None:
-                    self.iterator = open_transform(self.fn, self, self.label)
-                x = call_user(next, self.label, "", self.iterator, END)
-            except BaseException:
+                    self.iterator = open_transform(self.fn, self, self.label, self.where)
+                x = call_user(next, self.label, self.where, self.iterator, END)
+            except Exception as error:
+                if not any(error is told for told in self.failures):
+                    self.failures.append(error)
+                x = END
+            if x is END:
                 self.iterator = EMPTY
-                raise
             self.ready.append(x)
         if self.failures:
             raise self.failures.popleft()
@@ -136,18 +139,23 @@ class InlineTransform(StageObject):
         return x
 
     def close(self) -> None:
-        close = getattr(self.iterator, "close", None)
-        if close is not None:
-            close()
+        close_transform(self.iterator, self)
 
 
-def open_transform(fn: Callable[[Iterator[Any]], Any], items: Iterator[Any], label: str) -> Iterator[Any]:
+def open_transform(fn: Callable[[Iterator[Any]], Any], items: Iterator[Any], label: str, where: str) -> Iterator[Any]:
     """The iterator that the user's `fn` makes of `items`."""
-    made = call_user(fn, label, "", items)
+    made = call_user(fn, label, where, items)
     if not hasattr(made, "__iter__"):
         wrong = TypeError(f"the function of {label} returned {short(made)}: it must return an iterator, or be a generator function")
-        raise with_note(wrong, f"in {label}")
+        raise with_note(wrong, f"in {label}{where}")
     return iter(made)
+
+
+def close_transform(iterator: Any, items: Iterator[Any]) -> None:
+    """Let go of what the user's `fn` made, unless it gave `items` back."""
+    close = getattr(iterator, "close", None)
+    if close is not None and iterator is not items:
+        close()
 
 
 class _Closed(BaseException):
@@ -190,7 +198,7 @@ class ThreadTransform(StageObject):
         ACTIVE.slot[0] = self.context
         iterator: Any = None
         try:
-            iterator = open_transform(self.fn, self, self.label)
+            iterator = open_transform(self.fn, self, self.label, "")
             while True:
                 x = call_user(next, self.label, "", iterator, END)
                 if x is END:
@@ -202,8 +210,7 @@ class ThreadTransform(StageObject):
         except BaseException as error:
             self.asked = ("error", error)
         try:
-            if hasattr(iterator, "close"):
-                iterator.close()
+            close_transform(iterator, self)
         except BaseException as error:
             self.asked = ("error", error)
         ACTIVE.slot[0] = None
@@ -255,15 +262,16 @@ def build_chain(
     context: MetricsContext,
     *,
     tagged: bool = False,
-    run: Any = None,
+    loops: bool = False,
     waits: bool = False,
     tasks: Callable[[Any, Any], Any] | None = None,
     special: Callable[[LinearOp, Any], Any] | None = None,
+    where: str = "",
 ) -> tuple[list[Any], list[tuple[int, int]]]:
     """The stage objects of a chain, and for each op (which stage, which of its counts): what came out of it so far.
 
-    `waits` says that upstream may be PENDING or BLOCKED; `special`
-    makes the stage of an op that this module does not know.
+    `waits` says that upstream may be PENDING or BLOCKED; `special` makes the stage of an op that this module does not
+    know; `where` is the shard, for errors.
     """
     stages: list[Any] = []
     exits: list[tuple[int, int]] = [(0, 0)] * len(ops)
@@ -288,7 +296,7 @@ def build_chain(
                     tagged=tagged,
                     rng=rng,
                     context=context,
-                    run=run,
+                    loops=loops,
                 )
                 if from_feed and feed is not None:
                     feed.state = step.state
@@ -297,7 +305,7 @@ def build_chain(
                 stages.append(step)
         if end < len(ops):
             above = stages[-1] if stages else upstream
-            stage = _lone_stage(ops[end], above, context, waits, tasks, special)
+            stage = _lone_stage(ops[end], above, context, waits, tasks, special, where)
             exits[end] = (len(stages), -1)
             stages.append(stage)
             end += 1
@@ -310,11 +318,11 @@ def _shuffle_rng(op: LinearOp) -> random.Random:
     return random.Random(f"{op.stage.seed}/{op.seed_key}")
 
 
-def _lone_stage(op: LinearOp, above: Any, context: MetricsContext, waits: bool, tasks: Any, special: Any) -> Any:
+def _lone_stage(op: LinearOp, above: Any, context: MetricsContext, waits: bool, tasks: Any, special: Any, where: str) -> Any:
     stage = op.stage
     if isinstance(stage, Transform):
-        return ThreadTransform(above, stage.fn, op.label, context) if waits else InlineTransform(above, stage.fn, op.label)
+        return ThreadTransform(above, stage.fn, op.label, context) if waits else InlineTransform(above, stage.fn, op.label, where)
     if isinstance(stage, Map) and tasks is not None:
-        return ConcurrentMap(above, tasks(stage.fn, stage.resources), stage.max_concurrency, op.label, context)
+        return ConcurrentMap(above, tasks(stage.fn, stage.resources), stage.max_concurrency, op.label, where, context)
     assert special is not None, f"nobody knows how to run {op.label}"
     return special(op, above)

@@ -19,6 +19,7 @@ import cloudpickle
 
 from flowrl.errors import ActorDiedError, RunError
 from flowrl.iter.freeze import freeze
+from flowrl.metrics.context import MetricsContext
 
 __all__ = ["Draw", "Engine", "SerialActor", "SerialCall", "SerialEngine", "Tasks"]
 
@@ -29,8 +30,8 @@ class Tasks(Protocol):
     def submit(self, item: Any) -> Any:
         """Start the function on `item`; the call."""
 
-    def result(self, call: Any) -> tuple[Any, dict[str, Any]]:
-        """Wait for the call: its value, and what it counted (`MetricsContext.take`)."""
+    def result(self, call: Any, context: MetricsContext) -> Any:
+        """Wait for the call: its value, or raises what the function raised; what it counted goes into `context`."""
 
 
 class Engine(Protocol):
@@ -200,10 +201,10 @@ class _SerialTasks:
         self.fn = fn
 
     def submit(self, item: Any) -> Any:
-        return item
+        return freeze(item)
 
-    def result(self, call: Any) -> tuple[Any, dict[str, Any]]:
-        return self.fn(call), {}
+    def result(self, call: Any, context: MetricsContext) -> Any:
+        return freeze(self.fn(call))
 
 
 class SerialEngine:

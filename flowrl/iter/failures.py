@@ -13,6 +13,7 @@ from typing import Any
 
 from flowrl.errors import ActorDiedError
 from flowrl.iter.nodes import short
+from flowrl.iter.signals import with_note
 
 __all__ = ["Failure", "RemoteTraceback"]
 
@@ -51,7 +52,8 @@ class Failure:
         try:
             whole = dumps(error)
             again = loads(whole)
-            if type(again) is type(error) and str(again) == str(error) and len(again.args) == len(error.args):
+            same = type(again) is type(error) and str(again) == str(error) and len(again.args) == len(error.args)
+            if same and not _slot_values(error):
                 return cls(whole, None, notes, text, dead)
         except Exception:
             pass  # it does not come back as it was: send its parts
@@ -67,9 +69,8 @@ class Failure:
         """The exception, to be raised here."""
         error = loads(self.whole) if self.whole is not None else self._rebuilt(loads)
         for note in self.notes:
-            if note not in getattr(error, "__notes__", ()):
-                error.add_note(note)
-        error.__cause__ = RemoteTraceback(self.text)
+            with_note(error, note)
+        BaseException.__setattr__(error, "__cause__", RemoteTraceback(self.text))
         return error
 
     def _rebuilt(self, loads: Loads) -> BaseException:
@@ -81,9 +82,8 @@ class Failure:
             error = kind.__new__(kind, *args)
         except Exception:  # a constructor that wants something else
             error = BaseException.__new__(kind, *args)
-        error.args = args
-        for name, value in packed_state.items():
-            setattr(error, name, loads(value))
+        for name, value in {"args": args, **{name: loads(value) for name, value in packed_state.items()}}.items():
+            BaseException.__setattr__(error, name, value)
         return error  # type: ignore[no-any-return]
 
 

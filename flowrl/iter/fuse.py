@@ -205,10 +205,10 @@ def _compile(kinds: tuple[str, ...], from_feed: bool, tagged: bool, loop: bool) 
         flush(depth, "while" if loop else "if")
         out.add(depth, "break" if loop and has_flat else "pass" if loop else "return END")
 
-    out.add(0, f"def make(step, state, counts, upstream, context, run{', ' if names else ''}{names}):")
+    out.add(0, f"def make(step, state, counts, upstream, context{', ' if names else ''}{names}):")
     # As default arguments they are local names, which Python reads fastest.
     quick = ", ".join(f"{name}={name}" for name in ["state", "counts", "buffer", *(f"f{index}" for index in range(len(kinds)))])
-    out.add(1, "buffer = state.buffer", f"def {'loop' if loop else 'pull'}({quick}):")
+    out.add(1, "buffer = state.buffer", f"def {'loop(owner, ' if loop else 'pull('}{quick}):")
     depth = 2
     if loop:
         out.add(2, "slot = ACTIVE.slot", "before = slot[0]", "slot[0] = context", "try:")
@@ -256,9 +256,14 @@ def _compile(kinds: tuple[str, ...], from_feed: bool, tagged: bool, loop: bool) 
         if from_feed:
             at_end(depth)
     if loop:
-        out.add(3, "slot[0] = before", "run.ended()")
+        out.add(3, "slot[0] = before", "owner.ended()")
         out.add(
-            2, "except GeneratorExit:", "    raise", "except BaseException as error:", "    slot[0] = before", "    raise run.failed(error)"
+            2,
+            "except GeneratorExit:",
+            "    raise",
+            "except BaseException as error:",
+            "    slot[0] = before",
+            "    raise owner.failed(error)",
         )
     out.add(1, f"return {'loop' if loop else 'pull'}")
     return compile("\n".join(out.lines), "<flowrl step>", "exec"), out.owner
@@ -267,13 +272,14 @@ def _compile(kinds: tuple[str, ...], from_feed: bool, tagged: bool, loop: bool) 
 class FusedStep:
     """A piece of a chain over `upstream` (a stage, or None where `feed` is a Python iterable).
 
-    `pull()` gives an item or a signal; `loop()`, only over a feed, is the generator that a `for` statement runs.
+    `pull()` gives an item or a signal; `loop(stream)`, only over a feed, is the generator that a `for` statement runs: it holds
+    the stream, and tells it of its end and of errors.
     """
 
     __slots__ = ("counts", "exits", "loop", "pull", "seed", "sources", "state", "upstream")
 
     pull: Callable[[], Any]
-    loop: Callable[[], Iterator[Any]] | None
+    loop: Callable[[Any], Iterator[Any]] | None
 
     def __init__(
         self,
@@ -285,7 +291,7 @@ class FusedStep:
         tagged: bool = False,
         rng: random.Random | None = None,
         context: Any = None,
-        run: Any = None,
+        loops: bool = False,
     ) -> None:
         kinds = tuple(primitive.kind for primitive in piece)
         self.upstream = upstream
@@ -310,10 +316,10 @@ class FusedStep:
                 "_flowrl_labels": shown,
             }
             exec(code, scope)
-            return scope["make"](self, self.state, self.counts, upstream, context, run, *values)  # type: ignore[operator]
+            return scope["make"](self, self.state, self.counts, upstream, context, *values)  # type: ignore[operator]
 
         self.pull = build(loop=False)
-        self.loop = build(loop=True) if upstream is None and run is not None else None
+        self.loop = build(loop=True) if upstream is None and loops else None
 
     @property
     def num_in(self) -> int:

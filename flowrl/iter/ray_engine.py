@@ -20,6 +20,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from flowrl.errors import ActorDiedError, ClusterError
 from flowrl.iter.engine import Tasks
+from flowrl.iter.failures import Failure
 from flowrl.metrics.context import MetricsContext, active
 
 __all__ = ["RayEngine"]
@@ -200,13 +201,15 @@ class _RayTasks:
     def submit(self, item: Any) -> Any:
         if self.shared is None:
             self.shared = ray.put(cloudpickle.dumps(self.fn))
-        return _run_task.options(**_options(self.resources)).remote(self.shared, item)
+        return _run_task.options(**_options(self.resources)).remote(self.shared, (item,))
 
-    def result(self, call: Any) -> tuple[Any, dict[str, Any]]:
-        try:
-            return ray.get(call)  # type: ignore[no-any-return]
-        except RayTaskError as error:
-            raise (error.cause if isinstance(error.cause, BaseException) else error) from error
+    def result(self, call: Any, context: MetricsContext) -> Any:
+        value, counted = ray.get(call)
+        if counted:
+            context.merge(counted)
+        if isinstance(value, Failure):
+            raise value.error(cloudpickle.loads)
+        return value
 
 
 @lru_cache(maxsize=16)
@@ -215,11 +218,15 @@ def _unpacked(packed: bytes) -> Callable[[Any], Any]:
 
 
 @ray.remote(max_retries=0)  # type: ignore[untyped-decorator]
-def _run_task(packed: bytes, item: Any) -> tuple[Any, dict[str, Any]]:
+def _run_task(packed: bytes, boxed: tuple[Any]) -> tuple[Any, dict[str, Any] | None]:
+    """The value or the `Failure`, and what was counted. The item comes in a box, since Ray would look inside an `ObjectRef`."""
     context = MetricsContext()
-    with active(context):
-        value = _unpacked(packed)(item)
-    return value, {} if context.empty else context.take()
+    try:
+        with active(context):
+            value = _unpacked(packed)(*boxed)
+    except Exception as error:
+        value = Failure.of(error, cloudpickle.dumps, cloudpickle.loads)
+    return value, None if context.empty else context.take()
 
 
 @ray.remote(num_cpus=0, max_retries=0)  # type: ignore[untyped-decorator]

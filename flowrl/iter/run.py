@@ -43,7 +43,7 @@ from flowrl.iter.nodes import (
 from flowrl.iter.passes import check, named_handles
 from flowrl.iter.ports import DequeueStage, PutStage
 from flowrl.iter.queues import Port, Queue
-from flowrl.iter.signals import BLOCKED, BUSY, END, PENDING, Signal, locate
+from flowrl.iter.signals import BLOCKED, BUSY, END, PENDING, Signal
 from flowrl.iter.sources import Feed
 from flowrl.iter.unions import ChildStage, DuplicateStage, LocalRoundRobin, UnionStage
 from flowrl.metrics.context import MetricsContext
@@ -57,6 +57,8 @@ LOOK_EVERY_SLEEPS = 8
 CHECK_EVERY_S = 0.25
 """How often a sleeping run asks the `check` of its `Dequeue`s."""
 COUNTED_ITEM_S = 0.001
+MAX_TOLD = 64
+"""How many calls that nobody waits for may be on their way before the run looks at them."""
 
 
 class Run:
@@ -123,6 +125,11 @@ class Run:
     def tell(self, call: Any) -> None:
         """A call whose answer nobody waits for: if it fails, the consumer hears of it."""
         self.pending[call] = (_Told(self, call), None)
+        if len(self.pending) > MAX_TOLD:  # a plan that never sleeps would never look at them
+            calls = [call for call, (stage, _) in self.pending.items() if isinstance(stage, _Told)]
+            self._mark_ready(self.engine.wait(calls, 0, len(calls))[0])
+        if self.told:
+            raise self.told.pop(0)
 
     def count_dropped(self, num_items: int) -> None:
         """Items that were made and will not be handed out."""
@@ -185,7 +192,7 @@ class Run:
             label_of(base),
             self.metrics,
             tagged=self.tagged and not local,
-            run=self,
+            loops=True,
             waits=waits,
             special=self._put_stage,
         )
@@ -330,16 +337,6 @@ class Run:
             taken: int = sum(step.counts[0] for step in self.feeds) + sum(gather.num_out for gather in self.gathers.values())
             return taken * COUNTED_ITEM_S
         return time.monotonic() - self.started_s
-
-    # --- for the stages' code -----------------------------------------------------------------------------------
-
-    def failed(self, error: BaseException) -> BaseException:
-        """A user's error on its way to the consumer."""
-        return locate(error)
-
-    def ended(self) -> None:
-        """The root has no more items."""
-        self.close()
 
 
 def _may_wait(node: Node) -> bool:

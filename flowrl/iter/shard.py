@@ -159,7 +159,7 @@ class ShardStream:
         self.context = MetricsContext()
         upstream = PartitionSource(spec.source, spec.engine, self.context) if isinstance(spec.source, Repartitioned) else None
         feed = Feed(source, repeat) if upstream is None else None
-        self.stages, self.exits = build_chain(spec.ops, upstream, feed, spec.label, self.context, tasks=spec.engine.tasks)
+        self.stages, self.exits = build_chain(spec.ops, upstream, feed, spec.label, self.context, tasks=spec.engine.tasks, where=spec.where)
         self.step: Any = self.stages[-1] if self.stages else upstream
         self.num_made = 0
         self.buffers: dict[int, deque[Any]] = {position: deque() for position in range(len(spec.partitions))}

@@ -48,8 +48,10 @@ MAX_IDLE_STEPS = 100
 
 def with_note(error: BaseException, note: str) -> BaseException:
     """`error` with `note`, which it gains once however often it passes."""
-    if note not in getattr(error, "__notes__", ()):
-        error.add_note(note)
+    notes = getattr(error, "__notes__", [])
+    if note not in notes:
+        # Not by add_note: an exception that is a frozen dataclass would refuse it, and be replaced by its refusal.
+        BaseException.__setattr__(error, "__notes__", [*notes, note])
     return error
 
 

@@ -12,16 +12,25 @@ from flowrl.iter.signals import EMPTY
 __all__ = ["Feed", "make_iterable", "refuse_one_shot"]
 
 
+def _is_iterable(source: Any) -> bool:
+    return hasattr(type(source), "__iter__") or hasattr(type(source), "__getitem__")
+
+
+def _is_factory(source: Any) -> bool:
+    """A function, or a class whose instances are iterable."""
+    return callable(source) and not _is_iterable(source)
+
+
 def refuse_one_shot(source: Any, operator: str, line: str) -> Any:
     """`source`, if it is an iterable that can begin again or a factory of one; `PlanError` else."""
-    if callable(source) and not hasattr(source, "__iter__"):
+    if _is_factory(source):
         return source
-    if not (hasattr(source, "__iter__") or hasattr(source, "__getitem__")):
+    if not _is_iterable(source):
         raise PlanError(
             f"{operator} at {line} got {short(source)}, which is neither an iterable nor a function that returns one: "
             "pass a list, a range, or a function such as `lambda: my_generator()`"
         )
-    if hasattr(source, "__next__"):
+    if hasattr(type(source), "__next__"):
         raise PlanError(
             f"{operator} at {line} got {short(source)}, an iterator that can be read only once, but a plan may run again and its "
             "parts may travel to other processes: pass a function that makes it, such as `lambda: my_generator()`"
@@ -31,8 +40,8 @@ def refuse_one_shot(source: Any, operator: str, line: str) -> Any:
 
 def make_iterable(source: Any) -> Iterable[Any]:
     """The iterable itself, or what the factory returns."""
-    made = source() if callable(source) and not hasattr(source, "__iter__") else source
-    if not (hasattr(made, "__iter__") or hasattr(made, "__getitem__")):
+    made = source() if _is_factory(source) else source
+    if not _is_iterable(made):
         raise TypeError(f"the source function returned {short(made)}: it must return an iterable, or be a generator function")
     return made  # type: ignore[no-any-return]
 

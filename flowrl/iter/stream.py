@@ -14,7 +14,7 @@ from flowrl.iter.flows import flows_of
 from flowrl.iter.nodes import Node
 from flowrl.iter.passes import record_of
 from flowrl.iter.run import Run
-from flowrl.iter.signals import END
+from flowrl.iter.signals import END, locate
 from flowrl.metrics.context import ACTIVE, MetricsContext
 
 __all__ = ["Stream"]
@@ -66,7 +66,7 @@ class Stream(Generic[T]):
         self._open()
         loop = getattr(self._run.root, "loop", None)
         if loop is not None and not self._at_end:
-            return loop()  # type: ignore[no-any-return]
+            return loop(self)  # type: ignore[no-any-return]
         return self._items()
 
     def _items(self) -> Iterator[T]:
@@ -78,11 +78,11 @@ class Stream(Generic[T]):
             try:
                 x = run.next()
             except Exception as error:
-                raise run.failed(error)  # noqa: B904  # the same error, with a note
+                raise self.failed(error)  # noqa: B904  # the same error, with a note
             finally:
                 slot[0] = before
             if x is END:
-                self._finish()
+                self.ended()
                 return
             yield x
 
@@ -97,17 +97,22 @@ class Stream(Generic[T]):
         try:
             x = run.next()
         except Exception as error:
-            raise run.failed(error)  # noqa: B904  # the same error, with a note
+            raise self.failed(error)  # noqa: B904  # the same error, with a note
         finally:
             slot[0] = before
         if x is END:
-            self._finish()
+            self.ended()
             raise StopIteration
         return x  # type: ignore[no-any-return]
 
-    def _finish(self) -> None:
+    def ended(self) -> None:
+        """The plan has no more items: called by its last stage."""
         self._at_end = True
         self.close()
+
+    def failed(self, error: BaseException) -> BaseException:
+        """A user's error on its way to the consumer, with its note: called by the stage that met it."""
+        return locate(error)
 
     def close(self) -> None:
         """Stop all that the run opened. What was counted stays readable."""

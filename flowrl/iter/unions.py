@@ -144,8 +144,8 @@ class LocalRoundRobin(StageObject):
             self._drop(at)
         return END
 
-    def loop(self) -> Iterator[Any]:
-        """What a `for` statement runs."""
+    def loop(self, owner: Any) -> Iterator[Any]:
+        """What a `for` statement runs; it holds the stream, and tells it of its end and of errors."""
         pulls, context = self.pulls, self.run.metrics
         slot = ACTIVE.slot
         before = slot[0]
@@ -167,12 +167,12 @@ class LocalRoundRobin(StageObject):
                 before = slot[0]
                 slot[0] = context
             slot[0] = before
-            self.run.ended()
+            owner.ended()
         except GeneratorExit:
             raise
         except BaseException as error:
             slot[0] = before
-            raise self.run.failed(error)  # noqa: B904  # the same error, with a note
+            raise owner.failed(error)  # noqa: B904  # the same error, with a note
 
     def _drop(self, at: int) -> None:
         del self.pulls[at]

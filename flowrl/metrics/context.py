@@ -10,8 +10,6 @@ from __future__ import annotations
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 from flowrl.errors import MetricsContextError
@@ -95,13 +93,16 @@ def get_metrics() -> MetricsContext:
     return context
 
 
-@contextmanager
-def active(context: MetricsContext) -> Iterator[MetricsContext]:
-    """Make `context` current in this thread for a while; what was current before comes back."""
-    slot = ACTIVE.slot
-    before = slot[0]
-    slot[0] = context
-    try:
-        yield context
-    finally:
-        slot[0] = before
+class active:
+    """`with active(context):` makes `context` current in this thread; what was current before comes back."""
+
+    def __init__(self, context: MetricsContext) -> None:
+        self._context = context
+        self._before: MetricsContext | None = None
+
+    def __enter__(self) -> MetricsContext:
+        self._before, ACTIVE.slot[0] = ACTIVE.slot[0], self._context
+        return self._context
+
+    def __exit__(self, *raised: object) -> None:
+        ACTIVE.slot[0] = self._before

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, overload
 
 import numpy as np
 
@@ -21,6 +21,10 @@ from flowrl.rollout.worker_set import WorkerSet
 __all__ = ["ConcatBatches", "CountRollouts", "LocalRollouts", "ParallelRollouts", "StandardizeFields"]
 
 
+@overload
+def ParallelRollouts(workers: WorkerSet, mode: Literal["raw"], num_async: int = 1) -> ParallelIterator[SampleBatch]: ...
+@overload
+def ParallelRollouts(workers: WorkerSet, mode: Literal["bulk_sync", "async"] = ..., num_async: int = 1) -> LocalIterator[SampleBatch]: ...
 def ParallelRollouts(
     workers: WorkerSet, mode: Literal["bulk_sync", "async", "raw"] = "bulk_sync", num_async: int = 1
 ) -> LocalIterator[SampleBatch] | ParallelIterator[SampleBatch]:

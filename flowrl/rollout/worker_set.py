@@ -158,8 +158,9 @@ class WorkerSet(Handle):
     def save(self, path: str | Path) -> None:
         """Write the local worker's weights, or those of the last run, as safetensors."""
         if not self.is_open and self.last_weights is None:
-            raise NotOpenError("there are no weights to save: nothing has run yet. Run the plan first, or save inside `with "
-            "workers.open():`")
+            raise NotOpenError(
+                "there are no weights to save: nothing has run yet. Run the plan first, or save inside `with workers.open():`"
+            )
         Path(path).parent.mkdir(parents=True, exist_ok=True)
         save_file(self.local_worker().get_weights(), str(path))
 

@@ -8,10 +8,10 @@ from collections import Counter
 
 import pytest
 
-from flowrl.iter import SerialEngine, from_actors, from_iterators, from_range
+from flowrl.iter import SerialEngine, from_actors, from_range
 from flowrl.iter.shard import MAX_ANSWER_BYTES, MAX_ANSWER_ITEMS
 from tests.conftest import EngineUnderTest
-from tests.iter.workers import Source, Versioned, never, slowly
+from tests.iter.workers import Source, Versioned, slowly
 
 
 def versioned(engine: EngineUnderTest, count: int):
