@@ -26,10 +26,10 @@ CONFIG = PPOConfig(
     rollout_fragment_length=128,
     train_batch_size=1024,
     gamma=0.98,
-    lambda_=0.8,
+    lambda_=0.9,
     lr=1e-3,
     num_sgd_iter=10,
-    sgd_minibatch_size=256,
+    sgd_minibatch_size=128,
     seed=0,
 )
 
