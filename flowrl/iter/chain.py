@@ -100,10 +100,7 @@ class InlineTransform(StageObject):
         self.iterator: Any = None
         self.ready: deque[Any] = deque()
 
-    def __iter__(self) -> InlineTransform:
-        return self
-
-    def __next__(self) -> Any:
+    def take(self) -> Any:
         """What fn sees of upstream: items, and an end. Failures wait beside it for the consumer, but not for ever."""
         while True:
             try:
@@ -123,7 +120,7 @@ class InlineTransform(StageObject):
         if not self.failures and not self.ready:
             try:
                 if self.iterator is None:
-                    self.iterator = open_transform(self.fn, self, self.label, self.where)
+                    self.iterator = open_transform(self.fn, _Items(self.take), self.label, self.where)
                 x = call_user(next, self.label, self.where, self.iterator, END)
             except Exception as error:
                 if not any(error is told for told in self.failures):
@@ -139,7 +136,22 @@ class InlineTransform(StageObject):
         return x
 
     def close(self) -> None:
-        close_transform(self.iterator, self)
+        close_iterator(self.iterator)
+
+
+class _Items:
+    """The plain iterator that a `transform` hands to its function; it has nothing else that the function could touch."""
+
+    __slots__ = ("_take",)
+
+    def __init__(self, take: Callable[[], Any]) -> None:
+        self._take = take
+
+    def __iter__(self) -> _Items:
+        return self
+
+    def __next__(self) -> Any:
+        return self._take()
 
 
 def open_transform(fn: Callable[[Iterator[Any]], Any], items: Iterator[Any], label: str, where: str) -> Iterator[Any]:
@@ -151,10 +163,10 @@ def open_transform(fn: Callable[[Iterator[Any]], Any], items: Iterator[Any], lab
     return iter(made)
 
 
-def close_transform(iterator: Any, items: Iterator[Any]) -> None:
-    """Let go of what the user's `fn` made, unless it gave `items` back."""
+def close_iterator(iterator: Any) -> None:
+    """Let go of what the user's `fn` made."""
     close = getattr(iterator, "close", None)
-    if close is not None and iterator is not items:
+    if close is not None:
         close()
 
 
@@ -177,10 +189,8 @@ class ThreadTransform(StageObject):
         self.asked: tuple[str, Any] = ("start", None)
         self.closing = False
 
-    def __iter__(self) -> ThreadTransform:
-        return self
-
-    def __next__(self) -> Any:
+    def take(self) -> Any:
+        """What fn sees of upstream, in its thread: items, and an end."""
         x = self._hand_over(("input", None))
         if x is END:
             raise StopIteration
@@ -198,7 +208,7 @@ class ThreadTransform(StageObject):
         ACTIVE.slot[0] = self.context
         iterator: Any = None
         try:
-            iterator = open_transform(self.fn, self, self.label, "")
+            iterator = open_transform(self.fn, _Items(self.take), self.label, "")
             while True:
                 x = call_user(next, self.label, "", iterator, END)
                 if x is END:
@@ -210,7 +220,7 @@ class ThreadTransform(StageObject):
         except BaseException as error:
             self.asked = ("error", error)
         try:
-            close_transform(iterator, self)
+            close_iterator(iterator)
         except BaseException as error:
             self.asked = ("error", error)
         ACTIVE.slot[0] = None

@@ -21,10 +21,6 @@ def flows_of(run: Any, ask_shards: bool = True) -> dict[Node, Counts]:
         flows[node] = (stage.num_in, out, held)
     if ask_shards:
         _add_shards(run, flows)
-    for node, (stage, _) in run.stages.items():
-        if node in run.gathers:
-            taken = sum(shard.num_received for shard in stage.shards) + stage.num_held
-            flows[node] = (taken, stage.num_out, stage.num_held)
     return flows
 
 

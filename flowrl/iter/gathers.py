@@ -114,11 +114,11 @@ class AsyncGather(_Gather):
         self.ready.append(shard)
 
     def pull(self) -> Any:
+        if self.items:
+            return self.items.popleft()
         while True:
             shard = self.serving
             if shard is not None:
-                if self.items:
-                    return self._hand_on(self.items.popleft(), shard)
                 if self.failure is not None:
                     failure, self.failure = self.failure, None
                     raise failure
@@ -137,16 +137,31 @@ class AsyncGather(_Gather):
                 continue
             self.serving = shard
             x = self.answer_of(shard)
+            self.sources = shard.sources
             if x.__class__ is not Answer:
-                return self._hand_on(x, shard)
+                shard.num_received += 1
+                return x
             self.failure = self.open_answer(x, shard)
-            self.items.extend(x.items)
+            shard.num_received += len(x.items)
+            if x.items:
+                self.items.extend(x.items)
+                return self.items.popleft()
 
-    def _hand_on(self, x: Any, shard: OpenShard) -> Any:
-        self.sources = shard.sources
-        shard.num_received += 1
-        self.num_out += 1
-        return x
+    def close(self) -> None:
+        """What was received and not handed on is dropped with the run."""
+        if self.serving is not None:
+            self.serving.num_received -= len(self.items)
+            self.items.clear()
+
+    @property
+    def num_in(self) -> int:  # type: ignore[override]
+        """Items received so far."""
+        return sum(shard.num_received for shard in self.shards)
+
+    @property
+    def num_out(self) -> int:  # type: ignore[override]
+        """Items handed on so far."""
+        return sum(shard.num_received for shard in self.shards) - len(self.items)
 
     @property
     def num_held(self) -> int:
@@ -228,6 +243,11 @@ class BarrierGather(_Gather):
         self.round.clear()
         self.num_out += 1
         return items
+
+    @property
+    def num_in(self) -> int:  # type: ignore[override]
+        """Items received so far."""
+        return sum(shard.num_received for shard in self.shards) + self.num_held
 
     @property
     def num_held(self) -> int:

@@ -249,14 +249,18 @@ class Run:
 
     def next(self) -> Any:
         """The next item, or END; raises a user's error, after which the next call goes on with the next item."""
-        while True:
+        x = self.root.pull()
+        return self.next_after(x) if x.__class__ is Signal else x
+
+    def next_after(self, x: Any) -> Any:
+        """The next item after a pull of the root has given the signal `x`."""
+        while x.__class__ is Signal and x is not END:
+            if x is not BUSY:
+                self._sleep(x)
             if self.told:
                 raise self.told.pop(0)
             x = self.root.pull()
-            if x.__class__ is not Signal or x is END:
-                return x
-            if x is not BUSY:
-                self._sleep(x)
+        return x
 
     def look(self) -> None:
         """See which calls are done, though nobody waits: at most each 0.5 ms; on the serial engine, run one."""

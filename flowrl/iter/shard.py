@@ -6,6 +6,7 @@ next item has no arguments and a plain item answers as itself; an `Answer` comes
 
 from __future__ import annotations
 
+import math
 import pickle
 import sys
 import time
@@ -83,6 +84,10 @@ class Repartitioned:
     streams: list[tuple[Any, int, str]]
     position: int
     batch_ms: float
+
+
+SMALL = frozenset({int, float, bool, type(None)})
+"""Types of items that are too small to be weighed: 10,000 of them are far below the bound of an answer."""
 
 
 def size_of(item: Any, depth: int = 4) -> int:
@@ -205,20 +210,25 @@ class ShardStream:
         answer = Answer(items=items)
         counting = self.engine.clock == "count"
         most = max(1, min(int(batch_ms), MAX_ANSWER_ITEMS)) if counting else MAX_ANSWER_ITEMS
-        until = time.perf_counter() + batch_ms / 1e3
+        clock, append = time.perf_counter, items.append
+        until = math.inf if counting else clock() + batch_ms / 1e3
         num_bytes = 0
         slot = ACTIVE.slot
         before = slot[0]
         slot[0] = self.context
         try:
-            while True:
+            for _ in range(most):
                 x = pull()
-                if x.__class__ is Signal:
+                kind = x.__class__
+                if kind is Signal:
                     answer.signal = END if x is END else None
                     break
-                items.append(x)
-                num_bytes += size_of(x)
-                if len(items) >= most or num_bytes >= MAX_ANSWER_BYTES or (not counting and time.perf_counter() >= until):
+                append(x)
+                if kind not in SMALL:
+                    num_bytes += size_of(x)
+                    if num_bytes >= MAX_ANSWER_BYTES:
+                        break
+                if clock() >= until:
                     break
         except Exception as error:
             answer.failure = self._failure(error)

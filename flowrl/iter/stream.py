@@ -14,7 +14,7 @@ from flowrl.iter.flows import flows_of
 from flowrl.iter.nodes import Node
 from flowrl.iter.passes import record_of
 from flowrl.iter.run import Run
-from flowrl.iter.signals import END, locate
+from flowrl.iter.signals import END, Signal, locate
 from flowrl.metrics.context import ACTIVE, MetricsContext
 
 __all__ = ["Stream"]
@@ -70,13 +70,15 @@ class Stream(Generic[T]):
         return self._items()
 
     def _items(self) -> Iterator[T]:
-        run = self._run
+        run, context, pull = self._run, self._run.metrics, self._run.root.pull
         while not self._at_end:
             slot = ACTIVE.slot
             before = slot[0]
-            slot[0] = run.metrics
+            slot[0] = context
             try:
-                x = run.next()
+                x = pull()
+                if x.__class__ is Signal:
+                    x = run.next_after(x)
             except Exception as error:
                 raise self.failed(error)  # noqa: B904  # the same error, with a note
             finally:

@@ -29,8 +29,8 @@ class _Branch:
         self.star = weight == "*"
         self.weight, self.cost = (MAX_STAR_ITEMS, 1) if weight == "*" else (weight.numerator, weight.denominator)
         self.credit = 0
-        # A turn of its own, and at most four rounds of turns that are owed; a fraction keeps what it has saved up.
-        self.limit = self.weight if self.star else self.weight * (MAX_OWED_ROUNDS + 1) + self.cost
+        # A turn of its own, and at most four rounds of turns that are owed; a fraction keeps what it has saved up of an item.
+        self.limit = self.weight if self.star else self.weight * (MAX_OWED_ROUNDS + 1) + self.cost - 1
 
 
 class UnionStage(StageObject):
@@ -107,13 +107,15 @@ class UnionStage(StageObject):
             return END
         waiting, busy, gave = self.waiting, self.busy, self.gave
         self.waiting = self.busy = self.gave = False
-        short_of_credit = all(branch.credit < branch.cost for branch in self.live)
-        if gave or short_of_credit:
+        # A branch that has saved up less than an item was not asked: pay until the first of them can be.
+        short = [-(-(branch.cost - branch.credit) // branch.weight) for branch in self.live if branch.credit < branch.cost]
+        if gave or short:
+            rounds = 1 if gave else min(short)
             for branch in self.live:
-                branch.credit = branch.weight if branch.star else min(branch.credit + branch.weight, branch.limit)
+                branch.credit = branch.weight if branch.star else min(branch.credit + rounds * branch.weight, branch.limit)
         if busy:
             return BUSY
-        if gave or short_of_credit:
+        if gave or short:
             return None
         return PENDING if waiting else BLOCKED
 
