@@ -23,18 +23,22 @@ _HANDLES: weakref.WeakValueDictionary[str, Handle] = weakref.WeakValueDictionary
 
 
 def _restore(cls: type[Handle], handle_id: str, state: dict[str, Any]) -> Handle:
-    """The handle itself where it was made; in another process one that knows the same live thing."""
-    known = _HANDLES.get(handle_id)
-    if known is not None:
-        return known
-    handle = cls.__new__(cls)
-    handle.__dict__.update(state)
-    _HANDLES[handle_id] = handle
+    """The handle itself where it was made; in another process one that knows the same live thing, as of now."""
+    handle = _HANDLES.get(handle_id)
+    if handle is None:
+        handle = cls.__new__(cls)
+        handle._away = True
+        _HANDLES[handle_id] = handle
+    if handle._away:
+        handle.__dict__.update(state)
     return handle
 
 
 class Handle:
     """Base of all handles. A subclass says how to start and stop what it stands for."""
+
+    _away = False
+    """Whether it was made in another process."""
 
     preferred_engine: str | None = None
     """The engine that the handle's config asks for."""

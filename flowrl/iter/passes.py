@@ -234,6 +234,9 @@ def _node_record(node: Node, node_id: str) -> NodeRecord:
     )
 
 
+_NAME_SHOWN_AS = {"from_range": "n", "from_items": "items", "from_iterable": "source"}
+
+
 def _parameters(node: Node) -> Iterable[tuple[str, str]]:
     if isinstance(node, Stage):
         stage = node.stage
@@ -250,7 +253,7 @@ def _parameters(node: Node) -> Iterable[tuple[str, str]]:
             yield ("n", str(stage.n))  # type: ignore[union-attr]
     elif isinstance(node, Shards | Actors | LocalSource):
         if node.name and node.name != node.operator:
-            yield ("name", node.name)
+            yield (_NAME_SHOWN_AS.get(node.operator, "name"), node.name)
         if isinstance(node, Shards) and node.repeat:
             yield ("repeat", "True")
     elif isinstance(node, Gather):

@@ -77,6 +77,9 @@ class Run:
         self.gathers: dict[Node, Any] = {}
         self.ports: dict[int, Port] = {}
         self.feeds: list[Any] = []
+        self.meeting: list[Any] = []
+        """Stages at which branches wait for each other: the ends of queues, the children of a duplicate."""
+        self.moves = 0
         self.shard_plans: list[tuple[Any, Any]] = []
         """Each shard that is read, as the plan has it and as it is open."""
         self.event = threading.Event()
@@ -215,7 +218,9 @@ class Run:
 
     def _put_stage(self, op: LinearOp, upstream: Any) -> PutStage:
         assert isinstance(op.stage, Put)
-        return PutStage(upstream, self.ports[id(op.stage.queue)], op.label)
+        stage = PutStage(upstream, self.ports[id(op.stage.queue)], op.label)
+        self.meeting.append(stage)
+        return stage
 
     def _make(self, node: Node) -> Any:
         return _MEANING[type(node)](self, node)
@@ -240,10 +245,14 @@ class Run:
         return DuplicateStage(self._build(node.input), self.tagged)
 
     def _make_child(self, node: Child) -> ChildStage:
-        return ChildStage(self._build(node.input), label_of(node))
+        return self._meet(ChildStage(self._build(node.input), label_of(node)))
 
     def _make_dequeue(self, node: Dequeue) -> DequeueStage:
-        return DequeueStage(self.ports[id(node.queue)], node.check, label_of(node))
+        return self._meet(DequeueStage(self.ports[id(node.queue)], node.check, label_of(node)))
+
+    def _meet(self, stage: Any) -> Any:
+        self.meeting.append(stage)
+        return stage
 
     # --- moving and waiting -------------------------------------------------------------------------------------
 
@@ -255,12 +264,20 @@ class Run:
     def next_after(self, x: Any) -> Any:
         """The next item after a pull of the root has given the signal `x`."""
         while x.__class__ is Signal and x is not END:
-            if x is not BUSY:
+            if x is not BUSY and not self._branches_moved():
                 self._sleep(x)
             if self.told:
                 raise self.told.pop(0)
             x = self.root.pull()
         return x
+
+    def _branches_moved(self) -> bool:
+        """Whether items passed between branches since the last time: one that was BLOCKED before may have its turn now."""
+        if not self.meeting:
+            return False
+        moves = sum(stage.num_out for stage in self.meeting) - sum(port.writers for port in self.ports.values())
+        moved, self.moves = moves != self.moves, moves
+        return moved
 
     def look(self) -> None:
         """See which calls are done, though nobody waits: at most each 0.5 ms; on the serial engine, run one."""

@@ -53,7 +53,11 @@ class Stream(Generic[T]):
             raise ValueError("this stream is closed: run the plan again with plan.run()")
         if not self._opened:
             self._opened = True
-            self._run.open()
+            try:
+                self._run.open()
+            except BaseException:
+                self._closed = True  # the run has closed what it had opened
+                raise
 
     def __enter__(self) -> Self:
         self._open()
@@ -146,5 +150,6 @@ class Stream(Generic[T]):
 
     def __del__(self) -> None:
         if getattr(self, "_opened", False) and not self._closed:
-            warnings.warn(f"{self!r} was never closed: use `with plan.run() as stream:`", ResourceWarning, stacklevel=2)
+            message = f"{self!r} was never closed: use `with plan.run() as stream:`"
             self.close()
+            warnings.warn(message, ResourceWarning, stacklevel=2)

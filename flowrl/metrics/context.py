@@ -7,6 +7,7 @@ error: there is nothing it could mean.
 
 from __future__ import annotations
 
+import copy
 import threading
 import time
 from collections import defaultdict
@@ -38,7 +39,7 @@ class MetricsContext:
         """Merge `value` (a `Mean`, say) into what is known under `name`."""
         known = self.values.get(name)
         if known is None:
-            self.values[name] = value
+            self.values[name] = copy.copy(value)  # the one who gave it may go on with it
         elif type(known) is not type(value):
             raise TypeError(f"{name!r} was observed as {type(known).__name__} before, now as {type(value).__name__}: use two names")
         else:

@@ -6,6 +6,7 @@ import threading
 
 import pytest
 
+from flowrl.errors import DeadlockError
 from flowrl.iter import Queue, from_iterable
 from flowrl.ops import Concurrently, Dequeue, Enqueue
 from tests.iter.workers import slowly
@@ -49,13 +50,20 @@ def test_it_may_give_more_than_it_gets_and_go_on_after_the_end(engine, place):
     assert list(PLACES[place](engine.shards(range(7)), doubled)) == expected
 
 
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("place", [place for place in PLACES if place != "above a queue"])
 def test_it_may_end_before_its_input(engine, place):
     def first_two(items):
         yield next(items)
         yield next(items)
 
     assert list(PLACES[place](engine.shards(range(7)), first_two)) == [0, 1]
+
+
+def test_a_queue_whose_only_reader_ended_early_ends_in_an_error_that_names_it(engine):
+    with PLACES["above a queue"](engine.shards(range(7)), lambda items: [next(items), next(items)]).run() as stream:
+        assert [next(stream), next(stream)] == [0, 1]
+        with pytest.raises(DeadlockError, match=r"Enqueue\(.*\) at test_transform.py:\d+ waits for room"):
+            next(stream)
 
 
 @pytest.mark.parametrize("place", PLACES)

@@ -189,6 +189,23 @@ def test_two_readers_that_are_not_ready_do_not_lock_the_plan(engine):
     assert sorted(len(batch) for batch in plan) == [50, 50, 50, 50, 60, 70, 70]
 
 
+@pytest.mark.parametrize("mode", ["round_robin", "async"])
+def test_branches_that_move_items_and_give_none_are_no_deadlock(mode):
+    """Each turn both make room or an item for the other, and neither has one for the consumer until the end."""
+    shared = Queue(2)
+    write = from_iterable(range(500)).for_each(Enqueue(shared)).filter(never)
+    assert list(Concurrently([write, Dequeue(shared).batch(500)], mode=mode)) == [list(range(500))]
+
+
+def test_a_branch_that_another_has_made_ready_is_not_left_asleep_with_the_rest(on_ray):
+    """The reader makes room for the writer in the same round in which a slow shard is waited for."""
+    shared = Queue(2)
+    write = from_iterable(range(100)).for_each(Enqueue(shared)).filter(never)
+    slow = on_ray.shards(slowly(["slow"], 1.0)).gather_async()
+    plan = Concurrently([write, Dequeue(shared).batch(100).for_each(len), slow], mode="async")
+    assert list(plan) == [100, "slow"]
+
+
 def test_a_full_queue_whose_reader_is_the_other_branch_does_not_lock_the_plan(engine):
     """F3: an Enqueue into a full queue whose consumer is the other branch."""
     shared = Queue(1)
