@@ -71,7 +71,7 @@ def wake_up() -> None:
 
 def chunks() -> Iterator[np.ndarray]:
     for index in itertools.count():
-        yield np.full(2**15, index, np.uint8)
+        yield np.full(2**15, index % 256, np.uint8)
 
 
 def rss_bytes() -> dict[str, int]:

@@ -88,9 +88,9 @@ class engine:
 
     def __init__(self, wanted: Any) -> None:
         self._wanted = wanted
+        self._engine = _as_engine(wanted)
         self._entered = False
         self._token: Token[tuple[_BlockEngine, ...]] | None = None
-        self._engine = _as_engine(wanted)
 
     def __enter__(self) -> Engine:
         self._entered = True

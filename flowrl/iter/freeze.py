@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import pickle
 import sys
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 import cloudpickle
 
-__all__ = ["freeze"]
+__all__ = ["freeze", "lock"]
 
 _ATOMS = frozenset({int, float, complex, bool, str, bytes, type(None), type(...)})
 
@@ -61,4 +62,28 @@ def freeze(value: Any) -> Any:
     except Exception:
         buffers.clear()
         packed = cloudpickle.dumps(value, protocol=5, buffer_callback=buffers.append)
-    return pickle.loads(packed, buffers=[bytes(buffer.raw()) for buffer in buffers])
+    copy = pickle.loads(packed, buffers=[bytes(buffer.raw()) for buffer in buffers])
+    lock(copy)
+    return copy
+
+
+def lock(value: Any) -> None:
+    """Make the arrays in `value`, a copy that is ours alone, read-only where they lie.
+
+    Pickling does so for those that lie in one piece; a view of every second element, say, comes back writable.
+    """
+    kind = type(value)
+    if kind in _ATOMS:
+        return
+    if kind is _array_type():
+        value.flags.writeable = False
+    elif isinstance(value, list | tuple):
+        if not _ATOMS.issuperset(map(type, value)):
+            for part in value:
+                lock(part)
+    elif kind is dict:
+        for part in value.values():
+            lock(part)
+    elif is_dataclass(kind) and not getattr(value, "frozen", False):
+        for field in fields(value):
+            lock(getattr(value, field.name, None))

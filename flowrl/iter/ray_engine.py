@@ -21,6 +21,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from flowrl.errors import ActorDiedError, ClusterError
 from flowrl.iter.engine import Tasks
 from flowrl.iter.failures import Failure
+from flowrl.iter.freeze import lock
 from flowrl.metrics.context import MetricsContext, active
 
 __all__ = ["RayEngine"]
@@ -115,7 +116,9 @@ class RayEngine:
     def result(self, call: Any) -> Any:
         """The call's value; raises what the method raised, with its own type."""
         try:
-            return ray.get(call)
+            value = ray.get(call)
+            lock(value)
+            return value
         except RayTaskError as error:
             cause = error.cause if isinstance(error.cause, BaseException) else error
             raise cause from error
@@ -209,6 +212,7 @@ class _RayTasks:
             context.merge(counted)
         if isinstance(value, Failure):
             raise value.error(cloudpickle.loads)
+        lock(value)
         return value
 
 

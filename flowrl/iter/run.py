@@ -43,7 +43,7 @@ from flowrl.iter.nodes import (
 from flowrl.iter.passes import check, named_handles
 from flowrl.iter.ports import DequeueStage, PutStage
 from flowrl.iter.queues import Port, Queue
-from flowrl.iter.signals import BLOCKED, BUSY, END, PENDING, Signal
+from flowrl.iter.signals import BUSY, END, PENDING, Signal
 from flowrl.iter.sources import Feed
 from flowrl.iter.unions import ChildStage, DuplicateStage, LocalRoundRobin, UnionStage
 from flowrl.metrics.context import MetricsContext
@@ -80,6 +80,8 @@ class Run:
         self.meeting: list[Any] = []
         """Stages at which branches wait for each other: the ends of queues, the children of a duplicate."""
         self.moves = 0
+        self.found = False
+        """Whether a look has seen calls done since the run last asked itself whether it may sleep."""
         self.shard_plans: list[tuple[Any, Any]] = []
         """Each shard that is read, as the plan has it and as it is open."""
         self.event = threading.Event()
@@ -245,12 +247,12 @@ class Run:
         return DuplicateStage(self._build(node.input), self.tagged)
 
     def _make_child(self, node: Child) -> ChildStage:
-        return self._meet(ChildStage(self._build(node.input), label_of(node)))
+        stage = ChildStage(self._build(node.input), label_of(node))
+        self.meeting.append(stage)
+        return stage
 
     def _make_dequeue(self, node: Dequeue) -> DequeueStage:
-        return self._meet(DequeueStage(self.ports[id(node.queue)], node.check, label_of(node)))
-
-    def _meet(self, stage: Any) -> Any:
+        stage = DequeueStage(self.ports[id(node.queue)], node.check, label_of(node))
         self.meeting.append(stage)
         return stage
 
@@ -264,31 +266,40 @@ class Run:
     def next_after(self, x: Any) -> Any:
         """The next item after a pull of the root has given the signal `x`."""
         while x.__class__ is Signal and x is not END:
-            if x is not BUSY and not self._branches_moved():
+            if x is not BUSY and not self._has_moved():
                 self._sleep(x)
             if self.told:
                 raise self.told.pop(0)
             x = self.root.pull()
         return x
 
-    def _branches_moved(self) -> bool:
-        """Whether items passed between branches since the last time: one that was BLOCKED before may have its turn now."""
-        if not self.meeting:
-            return False
-        moves = sum(stage.num_out for stage in self.meeting) - sum(port.writers for port in self.ports.values())
-        moved, self.moves = moves != self.moves, moves
+    def _has_moved(self) -> bool:
+        """Whether something came about since the last time that a branch which was asked before could not know.
+
+        A call was seen done, or items passed between branches: who was PENDING or BLOCKED then may have its turn now.
+        """
+        moved, self.found = self.found, False
+        if self.meeting:
+            moves = sum(stage.num_out for stage in self.meeting) - sum(port.writers for port in self.ports.values())
+            moved, self.moves = moved or moves != self.moves, moves
         return moved
 
     def look(self) -> None:
         """See which calls are done, though nobody waits: at most each 0.5 ms; on the serial engine, run one."""
+        num_pending = len(self.pending)
         if self.draw is not None:
             self._run_one()
-            return
-        now = time.perf_counter()
-        if now - self.looked >= LOOK_EVERY_S:
+        else:
+            now = time.perf_counter()
+            if now - self.looked < LOOK_EVERY_S:
+                return
             self.looked = now
             calls = list(self.pending)
             self._mark_ready(self.engine.wait(calls, 0, len(calls))[0])
+        if len(self.pending) < num_pending:
+            self.found = True
+        if self.told:
+            raise self.told.pop(0)
 
     def _run_one(self) -> None:
         assert self.draw is not None
@@ -309,10 +320,10 @@ class Run:
             self._run_one()
         elif self.pending and not threads_wait:
             self._wait_for_call()
-        elif signal is BLOCKED and not self.pending:
-            raise self._deadlock()
-        elif signal is PENDING or self.pending:
+        elif self.pending or (signal is PENDING and threads_wait):
             self._wait_for_event()
+        else:
+            raise self._deadlock()
 
     def _wait_for_call(self) -> None:
         calls = list(self.pending)

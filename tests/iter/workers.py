@@ -10,7 +10,7 @@ from typing import Any
 
 from flowrl.iter import ParallelIteratorWorker
 
-__all__ = ["Holder", "Recorder", "Source", "Versioned", "never", "one_at_a_time", "raise_at", "slowly", "spilled_bytes"]
+__all__ = ["Holder", "Recorder", "Source", "Versioned", "living_actors", "never", "one_at_a_time", "raise_at", "slowly", "spilled_bytes"]
 
 
 class Source(ParallelIteratorWorker):
@@ -87,6 +87,13 @@ class Holder:
     """An object with an array inside, as users make them."""
 
     array: Any
+
+
+def living_actors() -> list[str]:
+    """The classes of all actors of the local Ray cluster that are not dead."""
+    from ray._private.state import state
+
+    return [actor["ActorClassName"] for actor in state.actor_table(None, None, None).values() if actor["State"] != "DEAD"]
 
 
 def spilled_bytes() -> int:
