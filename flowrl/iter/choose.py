@@ -35,7 +35,9 @@ def engine_by_name(name: str) -> Engine:
 def _as_engine(wanted: Any) -> Engine:
     if isinstance(wanted, str):
         return engine_by_name(wanted)
-    if not all(callable(getattr(wanted, name, None)) for name in ("start", "call", "wait", "result")):
+    if isinstance(wanted, _BlockEngine):
+        return wanted.inner
+    if isinstance(wanted, type) or not all(callable(getattr(wanted, name, None)) for name in ("start", "call", "wait", "result")):
         raise PlanError(
             f"engine={short(wanted)} is not an engine: use 'serial', 'ray', or an engine object such as fl.SerialEngine(seed=1)"
         )
@@ -144,7 +146,12 @@ class _BlockEngine:
             self.inner.stop(self._started.pop())
 
     def __getattr__(self, name: str) -> Any:
+        if name.startswith("_") or name == "inner":
+            raise AttributeError(name)
         return getattr(self.inner, name)
+
+    def __reduce__(self) -> Any:
+        raise TypeError("the engine of a `with engine(...)` block cannot travel: pass its actors, or name the engine there")
 
     def __repr__(self) -> str:
         return repr(self.inner)

@@ -1,15 +1,27 @@
-"""What has passed each node of a running plan so far: (items in, items out, items held). Reading it moves nothing."""
+"""What has passed each node of a running plan so far. Reading it moves nothing."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from flowrl.iter.nodes import Node
 
-__all__ = ["Counts", "flows_of"]
+__all__ = ["UNKNOWN", "Counts", "flows_of"]
 
-Counts = tuple[int | None, int | None, int | None]
 ASK_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """Items of one node: taken from each input, handed on, and held now. None: not known."""
+
+    taken: tuple[int | None, ...]
+    out: int | None
+    held: int | None
+
+
+UNKNOWN = Counts((None,), None, None)
 
 
 def flows_of(run: Any, ask_shards: bool = True) -> dict[Node, Counts]:
@@ -17,8 +29,8 @@ def flows_of(run: Any, ask_shards: bool = True) -> dict[Node, Counts]:
     flows: dict[Node, Counts] = {}
     for node, (stage, place) in run.stages.items():
         out = stage.num_out if place < 0 or not hasattr(stage, "counts") else stage.counts[place]
-        held = getattr(stage, "num_held", None)
-        flows[node] = (stage.num_in, out, held)
+        taken = getattr(stage, "taken", None)
+        flows[node] = Counts(tuple(taken) if taken is not None else (stage.num_in,), out, stage.num_held)
     if ask_shards:
         _add_shards(run, flows)
     return flows
@@ -30,15 +42,18 @@ def _add_shards(run: Any, flows: dict[Node, Counts]) -> None:
     for (plan, _), rows in zip(open_shards, told):
         nodes: list[Node] = [stage for stage, _ in plan.stages]
         if rows is None:
-            flows.update(dict.fromkeys([*nodes, plan.source], (None, None, None)))
+            flows.update(dict.fromkeys([*nodes, plan.source], UNKNOWN))
             continue
         made = rows[0][0] if nodes else rows[-1][1]
         for node, (num_in, num_out, held) in [(plan.source, (None, made, None)), *zip(nodes, rows)]:
-            flows[node] = _sum(flows.get(node), (num_in, num_out, held))
+            flows[node] = _sum(flows.get(node), Counts((num_in,), num_out, held))
 
 
 def _sum(known: Counts | None, more: Counts) -> Counts:
     if known is None:
         return more
-    both = [a + b if a is not None and b is not None else None for a, b in zip(known, more)]
-    return both[0], both[1], both[2]
+
+    def add(a: int | None, b: int | None) -> int | None:
+        return a + b if a is not None and b is not None else None
+
+    return Counts((add(known.taken[0], more.taken[0]),), add(known.out, more.out), add(known.held, more.held))

@@ -143,7 +143,16 @@ def _compile(kinds: tuple[str, ...], from_feed: bool, tagged: bool, loop: bool) 
         if tagged:
             out.add(depth, "step.sources = s")
         if loop:
-            out.add(depth, "slot[0] = before", "yield x", "slot = ACTIVE.slot", "before = slot[0]", "slot[0] = context")
+            out.add(
+                depth,
+                "slot[0] = before",
+                "yield x",
+                "if owner.is_over:",
+                "    return",
+                "slot = ACTIVE.slot",
+                "before = slot[0]",
+                "slot[0] = context",
+            )
         else:
             out.add(depth, "return x")
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Generic, Literal, Self, TypeVar
@@ -15,6 +16,7 @@ from flowrl import graph
 from flowrl.errors import PlanError
 from flowrl.iter.building import at_least, callable_fn, weights_for
 from flowrl.iter.choose import resolve_engine
+from flowrl.iter.depict import record_of
 from flowrl.iter.nodes import (
     Actors,
     Batch,
@@ -42,8 +44,8 @@ from flowrl.iter.nodes import (
     walk,
 )
 from flowrl.iter.opening import shards_of
-from flowrl.iter.passes import check, keeps_source, named_handles, record_of
-from flowrl.iter.stream import Stream
+from flowrl.iter.passes import check, keeps_source, named_handles
+from flowrl.iter.stream import Loops, Stream
 from flowrl.metrics.context import MetricsContext, get_metrics
 
 __all__ = ["LocalIterator", "ParallelIterator"]
@@ -365,8 +367,7 @@ class LocalIterator(_Plan[T]):
         return Stream(self._node, self._engine(engine))
 
     def __iter__(self) -> Iterator[T]:
-        with self.run() as stream:
-            yield from stream
+        return chain.from_iterable(Loops(self.run().__enter__(), owns=True))
 
     def take(self, n: int) -> list[T]:
         """The first `n` items, in a run of its own."""

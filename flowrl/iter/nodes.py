@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from fractions import Fraction
 from pathlib import Path
-from types import CodeType
+from types import CodeType, FrameType
 from typing import Any, Literal, TypeAlias
 
 __all__ = [
@@ -62,10 +62,17 @@ def _is_plan_file(filename: str) -> bool:
     return not filename.startswith(PACKAGE) or filename.startswith(PLANS)
 
 
+def _is_of_a_plan(frame: FrameType) -> bool:
+    filename = frame.f_code.co_filename
+    if filename == "<string>":  # a user's exec, or what `dataclass` wrote for one of flowrl's operators
+        return not frame.f_globals.get("__name__", "").startswith("flowrl.")
+    return _is_plan_file(filename)
+
+
 def plan_line() -> str:
     """`"plan.py:12"`: the innermost line that is not flowrl's own, a prebuilt plan's line counting as a plan's."""
     frame = sys._getframe(1)
-    while frame.f_back is not None and not _is_plan_file(frame.f_code.co_filename):
+    while frame.f_back is not None and not _is_of_a_plan(frame):
         frame = frame.f_back
     return f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
 

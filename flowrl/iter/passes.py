@@ -1,4 +1,4 @@
-"""What can be known of a plan before it runs: what is wrong with it, which handles it names, and how it looks.
+"""What can be known of a plan before it runs: what is wrong with it, where the source of an item is lost, which handles it names.
 
 `check` raises `PlanError` for the first thing that is wrong; each message names the operator and the plan's line. What
 concerns one operator alone is refused earlier, when the plan is built (`iterators`).
@@ -6,13 +6,11 @@ concerns one operator alone is refused earlier, when the plan is built (`iterato
 
 from __future__ import annotations
 
-import queue
 from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any
 
 from flowrl.errors import PlanError
-from flowrl.graph.records import EdgeRecord, Flow, NodeRecord, PlanRecord
 from flowrl.iter.handles import Handle, handles_in
 from flowrl.iter.nodes import (
     Actors,
@@ -21,28 +19,19 @@ from flowrl.iter.nodes import (
     Duplicate,
     Gather,
     LocalSource,
-    Map,
     Node,
     Put,
     Repartition,
-    SelectShards,
-    Shards,
-    Shuffle,
     Stage,
     Union,
     is_parallel,
     label_of,
-    name_of,
-    operator_of,
-    own_operator,
-    parameters_of,
-    short,
     walk,
 )
 from flowrl.iter.opening import shards_of
 from flowrl.iter.queues import Queue, max_size
 
-__all__ = ["check", "keeps_source", "named_handles", "record_of"]
+__all__ = ["check", "handles_of", "keeps_source", "named_handles"]
 
 
 # --- what is wrong ------------------------------------------------------------------------------------------------
@@ -173,152 +162,15 @@ def named_handles(root: Node) -> list[Handle]:
     """The handles that nodes of the plan name, in the order of the plan; queues aside."""
     found: list[Handle] = []
     for node in walk(root):
-        found.extend(_handles_of(node))
+        found.extend(handles_of(node))
     return [handle for handle in dict.fromkeys(found) if not isinstance(handle, Queue)]
 
 
-def _handles_of(node: Node) -> list[Handle]:
+def handles_of(node: Node) -> list[Handle]:
+    """The handles that one node names."""
     if isinstance(node, Actors):
         return handles_in(list(node.actors))
     if isinstance(node, LocalSource):
         return handles_in(node.iterable)
     fn = getattr(node.stage, "fn", None) if isinstance(node, Stage) else None
     return handles_in(fn) if fn is not None else []
-
-
-# --- how it looks -------------------------------------------------------------------------------------------------
-
-
-def record_of(root: Node, flows: dict[Node, tuple[int | None, int | None, int | None]] | None = None, engine: str = "") -> PlanRecord:
-    """The plan as records for a picture; `flows` has items (in, out, held) of each node of a running plan."""
-    nodes = [node for node in walk(root) if not isinstance(node, SelectShards)]
-    ids = {node: f"n{index}" for index, node in enumerate(nodes)}
-
-    def shown(node: Node) -> Node:
-        return shown(node.inputs[0]) if isinstance(node, SelectShards) else node
-
-    records = tuple(_node_record(node, ids[node]) for node in nodes)
-    edges = [
-        EdgeRecord(ids[shown(above)], ids[node], "items", _edge_label(node, index), _flow(shown(above), node, flows))
-        for node in nodes
-        for index, above in enumerate(node.inputs)
-    ]
-    edges += _queue_edges(nodes, ids, flows)
-    edges += _message_edges(nodes, ids)
-    return PlanRecord(records, tuple(edges), ids[shown(root)], engine)
-
-
-def _flow(above: Node, node: Node, flows: dict[Node, tuple[int | None, int | None, int | None]] | None) -> Flow | None:
-    if flows is None:
-        return None
-    made = flows.get(above, (None, None, None))[1]
-    taken, _, held = flows.get(node, (None, None, None))
-    return Flow(made, taken, held)
-
-
-def _edge_label(node: Node, index: int) -> str:
-    if isinstance(node, Union) and len(set(node.weights)) > 1:
-        return f"weight {node.weights[index]}"
-    return ""
-
-
-def _node_record(node: Node, node_id: str) -> NodeRecord:
-    parallel = is_parallel(node)
-    return NodeRecord(
-        id=node_id,
-        operator=operator_of(node),
-        parameters=tuple(_parameters(node)),
-        place="shards" if parallel else "driver",
-        num_shards=len(shards_of(node)) if parallel else 0,
-        line=node.line,
-    )
-
-
-_NAME_SHOWN_AS = {"from_range": "n", "from_items": "items", "from_iterable": "source"}
-
-
-def _parameters(node: Node) -> Iterable[tuple[str, str]]:
-    if isinstance(node, Stage):
-        stage = node.stage
-        fn = getattr(stage, "fn", None)
-        if fn is not None:
-            yield from parameters_of(fn) if own_operator(fn) else [("fn", name_of(fn))]
-        if isinstance(stage, Map) and stage.max_concurrency > 1:
-            yield ("max_concurrency", str(stage.max_concurrency))
-        if isinstance(stage, Put):
-            yield ("queue", _queue_name(stage.queue))
-        if isinstance(stage, Shuffle):
-            yield ("shuffle_buffer_size", str(stage.shuffle_buffer_size))
-        if node.operator == "batch":
-            yield ("n", str(stage.n))  # type: ignore[union-attr]
-    elif isinstance(node, Shards | Actors | LocalSource):
-        if node.name and node.name != node.operator:
-            yield (_NAME_SHOWN_AS.get(node.operator, "name"), node.name)
-        if isinstance(node, Shards) and node.repeat:
-            yield ("repeat", "True")
-    elif isinstance(node, Gather):
-        if node.mode == "async":
-            yield ("num_async", str(node.num_async))
-        if node.batch_ms:
-            yield ("batch_ms", short(node.batch_ms))
-    elif isinstance(node, Repartition):
-        yield ("num_partitions", str(node.num_partitions))
-    elif isinstance(node, Duplicate):
-        yield ("n", str(node.n))
-    elif isinstance(node, Child):
-        yield ("index", str(node.index))
-    elif isinstance(node, Dequeue):
-        yield ("queue", _queue_name(node.queue))
-    elif isinstance(node, Union):
-        yield ("mode", "round_robin" if node.deterministic else "async")
-        if node.outputs is not None:
-            yield ("output_indexes", str(sorted(node.outputs)))
-
-
-def _queue_name(shared: Any) -> str:
-    return (
-        repr(shared)
-        if isinstance(shared, Queue)
-        else f"{type(shared).__module__}.{type(shared).__name__}(maxsize={shared.maxsize})"
-        if isinstance(shared, queue.Queue)
-        else short(shared)
-    )
-
-
-def _queue_edges(
-    nodes: list[Node], ids: dict[Node, str], flows: dict[Node, tuple[int | None, int | None, int | None]] | None
-) -> list[EdgeRecord]:
-    writers = [(node, node.stage.queue) for node in nodes if isinstance(node, Stage) and isinstance(node.stage, Put)]
-    readers = [(node, node.queue) for node in nodes if isinstance(node, Dequeue)]
-    return [
-        EdgeRecord(ids[writer], ids[reader], "queue", _queue_name(written), _queue_flow(writer, reader, written, flows))
-        for writer, written in writers
-        for reader, read in readers
-        if written is read
-    ]
-
-
-def _queue_flow(
-    writer: Node, reader: Node, shared: Any, flows: dict[Node, tuple[int | None, int | None, int | None]] | None
-) -> Flow | None:
-    if flows is None:
-        return None
-    none = (None, None, None)
-    held = shared.qsize() if not isinstance(shared, Queue) or shared.is_open else None
-    return Flow(flows.get(writer, none)[1], flows.get(reader, none)[1], held)
-
-
-def _message_edges(nodes: list[Node], ids: dict[Node, str]) -> list[EdgeRecord]:
-    """What an operator that declares `sends = "weights"` sends to the sources that its handles stand for."""
-    edges = []
-    for node in nodes:
-        fn = getattr(node.stage, "fn", None) if isinstance(node, Stage) else None
-        message = getattr(fn, "sends", None)
-        if isinstance(message, str):
-            targets = set(handles_in(fn))
-            edges += [
-                EdgeRecord(ids[node], ids[source], "message", message)
-                for source in nodes
-                if isinstance(source, Actors | LocalSource | Shards) and targets & set(_handles_of(source))
-            ]
-    return edges

@@ -15,7 +15,7 @@ from typing import Any
 from flowrl.errors import PlanError
 from flowrl.iter.handles import Handle
 
-__all__ = ["Port", "Queue", "is_queue", "max_size"]
+__all__ = ["Port", "Queue", "is_queue", "max_size", "queue_name"]
 
 
 class _Contents:
@@ -116,6 +116,11 @@ def max_size(thing: Any) -> int:
     return int(thing.maxsize)
 
 
+def queue_name(shared: Any) -> str:
+    """How a queue is shown: its kind and its bound."""
+    return repr(shared) if isinstance(shared, Queue) else f"queue.{type(shared).__name__}(maxsize={shared.maxsize})"
+
+
 class Port:
     """One queue as a run sees it: try, never wait; and how the run is woken."""
 
@@ -165,8 +170,7 @@ class Port:
             self._watcher.close()
 
     def __repr__(self) -> str:
-        shown = repr(self.queue) if isinstance(self.queue, Queue) else f"queue.Queue({self.queue.maxsize})"
-        return f"{shown}, which holds {self.queue.qsize()}"
+        return f"{queue_name(self.queue)}, which holds {self.queue.qsize()}"
 
 
 class _Watcher:

@@ -4,22 +4,46 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
 from flowrl import graph
+from flowrl.iter.depict import record_of
 from flowrl.iter.engine import Engine
 from flowrl.iter.flows import flows_of
 from flowrl.iter.nodes import Node
-from flowrl.iter.passes import record_of
 from flowrl.iter.run import Run
 from flowrl.iter.signals import END, Signal, locate
 from flowrl.metrics.context import ACTIVE, MetricsContext
 
-__all__ = ["Stream"]
+__all__ = ["Loops", "Stream"]
 
 T = TypeVar("T")
+
+
+class Loops:
+    """Generators of one stream, one after another: the next one where an error has ended the one before.
+
+    Chained they are an iterator that lives on after an error, at the speed of a single generator. With `owns` the stream is
+    closed when nobody iterates any more.
+    """
+
+    def __init__(self, stream: Stream[Any], owns: bool = False) -> None:
+        self.stream, self.owns = stream, owns
+
+    def __iter__(self) -> Loops:
+        return self
+
+    def __next__(self) -> Iterator[Any]:
+        if self.stream.is_over:
+            raise StopIteration
+        return self.stream.loop()
+
+    def __del__(self) -> None:
+        if self.owns:
+            self.stream.close()
 
 
 class Stream(Generic[T]):
@@ -31,7 +55,9 @@ class Stream(Generic[T]):
 
     def __init__(self, root: Node, engine: Engine) -> None:
         self._run = Run(root, engine)
-        self._opened = self._closed = self._at_end = False
+        self._opened = self._at_end = False
+        self.is_over = False
+        """Whether it has come to its end or was closed."""
 
     @property
     def metrics(self) -> MetricsContext:
@@ -43,20 +69,15 @@ class Stream(Generic[T]):
         """The engine that it runs on."""
         return self._run.engine
 
-    @property
-    def is_over(self) -> bool:
-        """Whether it has come to its end or was closed."""
-        return self._closed
-
     def _open(self) -> None:
-        if self._closed and not self._at_end:
+        if self.is_over and not self._at_end:
             raise ValueError("this stream is closed: run the plan again with plan.run()")
         if not self._opened:
             self._opened = True
             try:
                 self._run.open()
             except BaseException:
-                self._closed = True  # the run has closed what it had opened
+                self.is_over = True  # the run has closed what it had opened
                 raise
 
     def __enter__(self) -> Self:
@@ -68,14 +89,16 @@ class Stream(Generic[T]):
 
     def __iter__(self) -> Iterator[T]:
         self._open()
-        loop = getattr(self._run.root, "loop", None)
-        if loop is not None and not self._at_end:
-            return loop(self)  # type: ignore[no-any-return]
-        return self._items()
+        return chain.from_iterable(Loops(self))
+
+    def loop(self) -> Iterator[T]:
+        """A generator of the items from here on; one that raised is finished, and the next one goes on."""
+        written = getattr(self._run.root, "loop", None)
+        return written(self) if written is not None else self._items()
 
     def _items(self) -> Iterator[T]:
         run, context, pull = self._run, self._run.metrics, self._run.root.pull
-        while not self._at_end:
+        while not self.is_over:
             slot = ACTIVE.slot
             before = slot[0]
             slot[0] = context
@@ -122,15 +145,18 @@ class Stream(Generic[T]):
 
     def close(self) -> None:
         """Stop all that the run opened. What was counted stays readable."""
-        if not self._closed:
-            self._closed = True
+        if not self.is_over:
+            self.is_over = True
             if self._opened:
                 self._flows = flows_of(self._run, ask_shards=False)
                 self._run.close()
 
     def _record(self) -> Any:
-        flows = flows_of(self._run) if self._opened and not self._closed else getattr(self, "_flows", None)
+        flows = flows_of(self._run) if self._opened and not self.is_over else getattr(self, "_flows", None)
         return record_of(self._run.root_node, flows, repr(self._run.engine))
+
+    def _repr_svg_(self) -> str:
+        return graph.to_svg(self._record())
 
     def graph(self) -> Any:
         """The plan as a `networkx.MultiDiGraph`, with what has passed each edge so far."""
@@ -145,11 +171,11 @@ class Stream(Generic[T]):
         return graph.explain(self._record())
 
     def __repr__(self) -> str:
-        state = "closed" if self._closed else "open" if self._opened else "not yet open"
+        state = "closed" if self.is_over else "open" if self._opened else "not yet open"
         return f"Stream({self._run.engine!r}, {state})"
 
     def __del__(self) -> None:
-        if getattr(self, "_opened", False) and not self._closed:
+        if getattr(self, "_opened", False) and not self.is_over:
             message = f"{self!r} was never closed: use `with plan.run() as stream:`"
             self.close()
             warnings.warn(message, ResourceWarning, stacklevel=2)

@@ -165,6 +165,8 @@ class LocalRoundRobin(StageObject):
                     continue
                 slot[0] = before
                 yield x
+                if owner.is_over:
+                    return
                 slot = ACTIVE.slot
                 before = slot[0]
                 slot[0] = context
@@ -181,9 +183,14 @@ class LocalRoundRobin(StageObject):
         self.at = at if at < len(self.pulls) else 0
 
     @property
+    def taken(self) -> list[int]:
+        """Items taken from each branch."""
+        return [branch.num_out for branch in self.branches]
+
+    @property
     def num_in(self) -> int:  # type: ignore[override]
         """Items taken from all branches."""
-        return sum(branch.num_out for branch in self.branches)
+        return sum(self.taken)
 
     @property
     def num_out(self) -> int:  # type: ignore[override]
@@ -233,6 +240,11 @@ class ChildStage(StageObject):
                 return x
         self.num_out += 1
         return x
+
+    @property
+    def num_in(self) -> int:  # type: ignore[override]
+        """Items taken out of its queue, or straight from above."""
+        return self.num_out
 
     @property
     def num_held(self) -> int:

@@ -8,8 +8,9 @@ from collections import Counter
 
 import pytest
 
-from flowrl.iter import SerialEngine, from_actors, from_range
+from flowrl.iter import Queue, SerialEngine, from_actors, from_range
 from flowrl.iter.shard import MAX_ANSWER_BYTES, MAX_ANSWER_ITEMS
+from flowrl.ops import Concurrently, Dequeue, Enqueue
 from tests.conftest import EngineUnderTest
 from tests.iter.workers import Source, Versioned, slowly
 
@@ -126,6 +127,20 @@ def test_an_item_parked_in_a_batch_counts_as_handed_on(engine):
         assert engine.ask(actor, "count") == 3
         engine.ask(actor, "set_version", 1)
         assert next(stream) == [(0, 1, 4), (0, 1, 5), (0, 1, 6)]
+
+
+def test_an_item_parked_in_a_queue_or_duplicate_counts_as_handed_on(engine):
+    """The shard makes the next item though the last one lies in a queue, or waits for the other child."""
+    (actor,) = versioned(engine, 1)
+    shared = Queue(3)
+    first, second = from_actors([actor]).gather_async().duplicate(2)
+    plan = Concurrently([first.for_each(Enqueue(shared)), Dequeue(shared).batch(100), second.batch(100)], mode="async", output_indexes=[0])
+    with plan.run() as stream:
+        for number in range(1, 4):
+            assert next(stream) == (0, number - 1, number)
+            assert engine.ask(actor, "count") == number
+            assert shared.qsize() == number or number > 1
+            engine.ask(actor, "set_version", number)
 
 
 def test_with_batch_ms_a_shard_is_asked_again_after_the_last_item_of_its_answer(engine):

@@ -8,9 +8,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from flowrl.iter import Queue, SerialEngine, from_items, from_iterable, from_range
+from flowrl.iter import Queue, SerialEngine, from_actors, from_items, from_iterable, from_range
 from flowrl.iter import engine as engine_block
 from flowrl.ops import Concurrently, Dequeue, Enqueue
+from tests.iter.workers import Source
 
 items = st.lists(st.integers(-50, 50), max_size=40)
 functions = st.sampled_from([lambda x: x + 1, lambda x: -2 * x, lambda x: x % 7, lambda x: (x, x), str])
@@ -126,15 +127,18 @@ def test_the_empty_branch_is_neutral_and_each_branch_keeps_its_order(a, b, v, w,
 # --- random trees: multiset in, multiset out (C4) -------------------------------------------------------------------
 
 
+SHARD_STEPS = ("batch", "shuffle", "transform", "concurrent", "repartition")
+
+
 @st.composite
-def sources(draw, kinds=("local", "shards")):
-    """A source of a plan, and what comes of it."""
+def sources(draw, in_shards, steps):
+    """A source of a plan, and what comes of it. `in_shards(values, num_shards)` makes the parallel ones."""
     values = draw(st.lists(st.integers(0, 999), max_size=25))
-    if draw(st.sampled_from(kinds)) == "local":
+    plan = in_shards(values, draw(st.integers(1, 3))) if draw(st.booleans()) else None
+    if plan is None:
         return from_iterable(values), values
-    plan = from_items(values, draw(st.integers(1, 3)))
     for _ in range(draw(st.integers(0, 2))):
-        step = draw(st.sampled_from(["batch", "shuffle", "repartition", "concurrent", "transform"]))
+        step = draw(st.sampled_from(steps))
         if step == "batch":
             plan = plan.batch(draw(sizes)).flatten()
         elif step == "shuffle":
@@ -157,12 +161,12 @@ def sources(draw, kinds=("local", "shards")):
 
 
 @st.composite
-def plans(draw, depth=3, kinds=("local", "shards")):
+def plans(draw, depth=3, in_shards=from_items, steps=SHARD_STEPS):
     """A random tree of plans, and what comes of it."""
     if depth == 0 or draw(st.integers(0, 3)) == 0:
-        return draw(sources(kinds))
+        return draw(sources(in_shards, steps))
     kind = draw(st.sampled_from(["stage", "union", "concurrently", "duplicate", "queue"]))
-    plan, values = draw(plans(depth - 1, kinds))
+    plan, values = draw(plans(depth - 1, in_shards, steps))
     if kind == "stage":
         step = draw(st.sampled_from(["batch", "shuffle", "combine", "filter", "transform"]))
         if step == "batch":
@@ -175,7 +179,7 @@ def plans(draw, depth=3, kinds=("local", "shards")):
             return plan.filter(lambda x: x % 3), [x for x in values if x % 3]
         return plan.transform(lambda it: (x for x in it)), values
     if kind in ("union", "concurrently"):
-        others = [draw(plans(depth - 1, kinds)) for _ in range(draw(st.integers(1, 2)))]
+        others = [draw(plans(depth - 1, in_shards, steps)) for _ in range(draw(st.integers(1, 2)))]
         branches = [plan, *(other for other, _ in others)]
         given_weights = draw(st.none() | st.lists(weights, min_size=len(branches), max_size=len(branches)))
         expected = values + [x for _, more in others for x in more]
@@ -228,3 +232,59 @@ def test_whatever_the_plan_the_serial_engine_repeats_it(plan_and_values, seed):
     plan, _ = plan_and_values
     with engine_block(SerialEngine(seed=seed)):
         assert list(plan) == list(plan)
+
+
+# --- on Ray, few and small ------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@given(data=st.data(), stops=st.lists(st.integers(1, 9), max_size=2))
+def test_on_ray_too_nothing_is_lost_and_nothing_comes_twice(on_ray, data, stops):
+    """The shards are actors that other tests use too, six of them; a plan's further sources are in the driver."""
+    free = on_ray.pool(6, Source)[:]
+
+    def in_shards(values, num_shards):
+        if len(free) < num_shards:
+            return None
+        actors = [free.pop() for _ in range(num_shards)]
+        for index, actor in enumerate(actors):
+            on_ray.ask(actor, "load", values[index::num_shards], False)
+        return from_actors(actors)
+
+    plan, values = data.draw(plans(2, in_shards, SHARD_STEPS[:3]))
+    assert sorted(read_in_parts(plan, stops)) == sorted(values)
+
+
+@pytest.fixture(scope="module")
+def peer(ray_cluster):
+    """`ray.util.iter`, which still ships in ray: an implementation to compare with where it is right."""
+    import warnings
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from ray.util import iter as ray_iter
+
+        yield ray_iter.from_range(24, num_shards=2)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda s: s.gather_sync(),
+        lambda s: s.batch_across_shards(),
+        lambda s: s.for_each(lambda x: x * x).filter(lambda x: x % 2).batch(4).gather_sync(),
+        lambda s: s.combine(lambda x: [x, x + 1]).gather_sync().batch(5).flatten(),
+        lambda s: s.get_shard(1),
+        lambda s: s.gather_sync().for_each(lambda x: [x, x]).flatten().filter(lambda x: x > 5),
+        lambda s: s.get_shard(0).union(s.get_shard(1), deterministic=True),
+    ],
+)
+def test_the_result_is_that_of_ray_util_iter(on_ray, peer, make):
+    assert list(make(on_ray.shards(range(12), range(12, 24)))) == list(make(peer))
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_the_items_are_those_of_ray_util_iter_where_the_order_is_free(on_ray, peer):
+    ours = on_ray.shards(range(12), range(12, 24)).local_shuffle(3).gather_async(num_async=2)
+    assert sorted(ours) == sorted(peer.local_shuffle(3).gather_async(num_async=2))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import queue
 import random
+import time
 from collections import Counter
 from fractions import Fraction
 
@@ -12,6 +13,8 @@ import pytest
 
 from flowrl.errors import DeadlockError
 from flowrl.iter import Queue, SerialEngine, from_iterable
+from flowrl.iter.ray_engine import RayEngine
+from flowrl.iter.run import LOOK_EVERY_S
 from flowrl.iter.unions import MAX_OWED_ROUNDS, MAX_STAR_ITEMS
 from flowrl.ops import Concurrently, Dequeue, Enqueue
 from tests.iter.workers import never, slowly
@@ -254,6 +257,25 @@ def test_a_gather_is_served_beside_a_branch_that_is_always_ready(engine):
                 assert since < 100_000, "the gather starves"
     if engine.name == "serial":
         assert longest <= 2
+
+
+def test_pending_calls_are_looked_at_at_most_each_half_millisecond(on_ray):
+    """A look costs 90 us, an item of a local branch 0.3: the branch that is always ready does not pay for one each time."""
+    looks = []
+
+    class Counting(RayEngine):
+        def wait(self, calls, timeout_s=None, num=1):
+            looks.append(timeout_s)
+            return super().wait(calls, timeout_s, num)
+
+    shards = on_ray.shards(slowly(range(3), 1.0))
+    with repeat("local").union(shards.gather_async()).run(engine=Counting()) as stream:
+        began = time.perf_counter()
+        for _ in range(50_000):
+            next(stream)
+        took = time.perf_counter() - began
+    assert looks.count(None) == 0, "it never sleeps"
+    assert 2 <= looks.count(0) <= took / LOOK_EVERY_S + 2
 
 
 @pytest.mark.parametrize("mode", ["async", "nested"])

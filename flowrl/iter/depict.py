@@ -1,0 +1,173 @@
+"""How a plan looks: nodes to graph records, plain or with what has passed each edge of a run so far."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from flowrl.graph.records import EdgeRecord, Flow, NodeRecord, PlanRecord
+from flowrl.iter.flows import UNKNOWN, Counts
+from flowrl.iter.handles import handles_in
+from flowrl.iter.nodes import (
+    Actors,
+    Batch,
+    Child,
+    Dequeue,
+    Duplicate,
+    Gather,
+    LocalSource,
+    Map,
+    Node,
+    Put,
+    Repartition,
+    SelectShards,
+    Shards,
+    Shuffle,
+    Stage,
+    Union,
+    is_parallel,
+    name_of,
+    operator_of,
+    own_operator,
+    parameters_of,
+    short,
+    walk,
+)
+from flowrl.iter.opening import shards_of
+from flowrl.iter.passes import handles_of
+from flowrl.iter.queues import Queue, queue_name
+
+__all__ = ["record_of"]
+
+Flows = dict[Node, Counts]
+
+
+def record_of(root: Node, flows: Flows | None = None, engine: str = "") -> PlanRecord:
+    """The plan as records for a picture; `flows` has items (in, out, held) of each node of a running plan."""
+    nodes = [node for node in walk(root) if not isinstance(node, SelectShards)]
+    ids = {node: f"n{index}" for index, node in enumerate(nodes)}
+
+    records = tuple(_node_record(node, ids[node]) for node in nodes)
+    edges = [
+        EdgeRecord(ids[_shown(above)], ids[node], "items", _edge_label(node, above, index), _flow(_shown(above), node, index, flows))
+        for node in nodes
+        for index, above in enumerate(node.inputs)
+    ]
+    edges += _queue_edges(nodes, ids, flows)
+    edges += _message_edges(nodes, ids)
+    return PlanRecord(records, tuple(edges), ids[_shown(root)], engine)
+
+
+def _shown(node: Node) -> Node:
+    """The node that stands for it: a selection of shards is a label on the edge below."""
+    while isinstance(node, SelectShards):
+        node = node.input
+    return node
+
+
+def _flow(above: Node, node: Node, index: int, flows: Flows | None) -> Flow | None:
+    if flows is None:
+        return None
+    counts = flows.get(node, UNKNOWN)
+    return Flow(flows.get(above, UNKNOWN).out, counts.taken[index % len(counts.taken)], counts.held)
+
+
+def _edge_label(node: Node, above: Node, index: int) -> str:
+    if isinstance(node, Union) and any(weight != 1 for weight in node.weights):
+        return f"weight {node.weights[index]}"
+    if isinstance(above, SelectShards) and operator_of(node) != "get_shard":
+        return f"shards {list(above.indices)}"
+    return ""
+
+
+def _node_record(node: Node, node_id: str) -> NodeRecord:
+    parallel = is_parallel(node)
+    return NodeRecord(
+        id=node_id,
+        operator=operator_of(node),
+        parameters=tuple(_parameters(node)),
+        place="shards" if parallel else "driver",
+        num_shards=len(shards_of(node)) if parallel else 0,
+        line=node.line,
+    )
+
+
+_NAME_SHOWN_AS = {"from_range": "n", "from_items": "items", "from_iterable": "source"}
+
+
+def _parameters(node: Node) -> Iterable[tuple[str, str]]:
+    if isinstance(node, Stage):
+        stage = node.stage
+        fn = getattr(stage, "fn", None)
+        if fn is not None:
+            yield from parameters_of(fn) if own_operator(fn) else [("fn", name_of(fn))]
+        if isinstance(stage, Map) and stage.max_concurrency > 1:
+            yield ("max_concurrency", str(stage.max_concurrency))
+        if isinstance(stage, Map) and stage.resources:
+            yield ("resources", short(dict(stage.resources)))
+        if isinstance(stage, Put):
+            yield ("queue", queue_name(stage.queue))
+        if isinstance(stage, Shuffle):
+            yield ("shuffle_buffer_size", str(stage.shuffle_buffer_size))
+        if isinstance(stage, Batch):
+            yield ("n", str(stage.n))
+    elif isinstance(node, Shards | Actors | LocalSource):
+        if node.name and node.name != node.operator:
+            yield (_NAME_SHOWN_AS.get(node.operator, "name"), node.name)
+        if isinstance(node, Shards) and node.repeat:
+            yield ("repeat", "True")
+    elif isinstance(node, Gather):
+        if node.operator == "get_shard" and isinstance(node.input, SelectShards):
+            yield ("shard", str(node.input.indices[0]))
+        if node.mode == "async":
+            yield ("num_async", str(node.num_async))
+        if node.batch_ms:
+            yield ("batch_ms", short(node.batch_ms))
+    elif isinstance(node, Repartition):
+        yield ("num_partitions", str(node.num_partitions))
+        if node.batch_ms:
+            yield ("batch_ms", short(node.batch_ms))
+    elif isinstance(node, Duplicate):
+        yield ("n", str(node.n))
+    elif isinstance(node, Child):
+        yield ("index", str(node.index))
+    elif isinstance(node, Dequeue):
+        yield ("queue", queue_name(node.queue))
+    elif isinstance(node, Union):
+        yield ("mode", "round_robin" if node.deterministic else "async")
+        if node.outputs is not None:
+            yield ("output_indexes", str(sorted(node.outputs)))
+
+
+def _queue_edges(nodes: list[Node], ids: dict[Node, str], flows: Flows | None) -> list[EdgeRecord]:
+    writers = [(node, node.stage.queue) for node in nodes if isinstance(node, Stage) and isinstance(node.stage, Put)]
+    readers = [(node, node.queue) for node in nodes if isinstance(node, Dequeue)]
+    return [
+        EdgeRecord(ids[writer], ids[reader], "queue", queue_name(written), _queue_flow(writer, reader, written, flows))
+        for writer, written in writers
+        for reader, read in readers
+        if written is read
+    ]
+
+
+def _queue_flow(writer: Node, reader: Node, shared: Any, flows: Flows | None) -> Flow | None:
+    if flows is None:
+        return None
+    held = shared.qsize() if not isinstance(shared, Queue) or shared.is_open else None
+    return Flow(flows.get(writer, UNKNOWN).out, flows.get(reader, UNKNOWN).out, held)
+
+
+def _message_edges(nodes: list[Node], ids: dict[Node, str]) -> list[EdgeRecord]:
+    """What an operator that declares `sends = "weights"` sends to the sources that its handles stand for."""
+    edges = []
+    for node in nodes:
+        fn = getattr(node.stage, "fn", None) if isinstance(node, Stage) else None
+        message = getattr(fn, "sends", None)
+        if isinstance(message, str):
+            targets = set(handles_in(fn))
+            edges += [
+                EdgeRecord(ids[node], ids[source], "message", message)
+                for source in nodes
+                if isinstance(source, Actors | LocalSource | Shards) and targets & set(handles_of(source))
+            ]
+    return edges
