@@ -42,6 +42,11 @@ def row_of(module):
     return ROW_OF[parts[0]]
 
 
+def loads_by_name(node):
+    called = getattr(node.func, "attr", getattr(node.func, "id", "")) if isinstance(node, ast.Call) else ""
+    return called == "import_module" and isinstance(node.args[0], ast.Constant)
+
+
 def imports_of(tree):
     """(module, node) of every import, wherever it stands, and of every module that is loaded by its name."""
     for node in ast.walk(tree):
@@ -52,9 +57,8 @@ def imports_of(tree):
             assert node.level == 0, "imports name the whole module"
             parts = [f"{node.module}.{alias.name}" for alias in node.names if node.module == "flowrl" and alias.name in ROW_OF]
             yield from ((part, node) for part in (parts or [node.module]))
-        elif isinstance(node, ast.Call) and getattr(node.func, "attr", getattr(node.func, "id", "")) == "import_module":
-            if isinstance(node.args[0], ast.Constant):
-                yield node.args[0].value, node
+        elif loads_by_name(node):
+            yield node.args[0].value, node
 
 
 def inside_functions(tree):
@@ -106,7 +110,9 @@ def test_the_picture_knows_nothing_of_plans():
 
 
 def test_every_package_has_a_row():
-    assert {path.name.removesuffix(".py") for path in PACKAGE.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()} <= set(ROW_OF)
+    assert {path.name.removesuffix(".py") for path in PACKAGE.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()} <= set(
+        ROW_OF
+    )
 
 
 def test_the_checks_above_would_see_a_wrong_import():

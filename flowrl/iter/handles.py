@@ -85,6 +85,11 @@ class Handle:
         assert self.live is not None
         return self._engine
 
+    @property
+    def num_users(self) -> int:
+        """How many runs and blocks have it open."""
+        return self._num_users
+
     def retain(self, engine: Any) -> None:
         """One more user; the first one starts it."""
         if self._live is None:

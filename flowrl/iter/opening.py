@@ -29,8 +29,9 @@ from flowrl.iter.nodes import (
     walk,
 )
 from flowrl.iter.shard import NUM_SLOTS, ParallelIteratorWorker, Repartitioned, ShardSpec
+from flowrl.iter.signals import with_note
 
-__all__ = ["ShardPlan", "open_shards", "prepare", "shards_of"]
+__all__ = ["ShardPlan", "leave", "open_shards", "prepare", "shards_of"]
 
 CLOSE_S = 2.0
 
@@ -60,7 +61,11 @@ def shards_of(node: Node) -> list[ShardPlan]:
             total = len(node.factories if isinstance(node, Shards) else node.actors)
         return [ShardPlan(node, position, position, total) for position in range(total)]
     if isinstance(node, Stage):
-        return [replace(plan, stages=(*plan.stages, (node, plan.index))) for plan in shards_of(node.input)]
+        chain = []
+        while isinstance(node, Stage):
+            chain.append(node)
+            node = node.input
+        return [replace(plan, stages=(*plan.stages, *((stage, plan.index) for stage in reversed(chain)))) for plan in shards_of(node)]
     if isinstance(node, SelectShards):
         above = shards_of(node.input)
         return [above[index] for index in node.indices]
@@ -93,6 +98,7 @@ def prepare(run: Any, handles: Sequence[Handle]) -> None:
         run.engine.prepare(demands)
     run.reached = _reached_partitions(nodes)
     run.partition_streams = {}
+    run.fed_by = {}
 
 
 def _reached_partitions(nodes: list[Node]) -> dict[Node, tuple[int, ...]]:
@@ -110,11 +116,7 @@ def _reached_partitions(nodes: list[Node]) -> dict[Node, tuple[int, ...]]:
 
 def open_shards(run: Any, gather: Gather) -> list[OpenShard]:
     """The streams of all shards that a gather reads, open."""
-    plans = shards_of(gather.input)
-    opened = _open(run, plans, batch_ms=gather.batch_ms)
-    for plan, shard in zip(plans, opened):
-        run.shard_plans.append((plan, shard))
-    return opened
+    return _open(run, shards_of(gather.input), batch_ms=gather.batch_ms)
 
 
 def _open(run: Any, plans: Sequence[ShardPlan], batch_ms: float = 0, partitions: tuple[int, ...] = ()) -> list[OpenShard]:
@@ -132,10 +134,9 @@ def _open(run: Any, plans: Sequence[ShardPlan], batch_ms: float = 0, partitions:
         actor, sources = _actor_of(run, plan, spec)
         opened.append(OpenShard(actor, lambda: None, sources, plan.where, -1, spec))
     _open_streams(run, opened)
-    for plan, shard in zip(plans, opened):
+    for shard in opened:
         shard.ask = _asker(engine, shard, batch_ms)
-        if isinstance(plan.source, Actors):
-            run.stack.callback(_close_stream, run, shard)
+    run.shard_plans.extend(zip(plans, opened))
     return opened
 
 
@@ -162,7 +163,8 @@ def _streams_above(run: Any, node: Repartition) -> list[tuple[Any, int, str]]:
         plans = shards_of(node.input)
         opened = _open(run, plans, partitions=run.reached[node])
         run.partition_streams[node] = [(shard.actor, shard.slot, f"{shard.spec.label}{shard.where}") for shard in opened]
-        run.shard_plans.extend(zip(plans, opened))
+        for plan in plans:
+            run.fed_by[plan] = (node,)
     return run.partition_streams[node]  # type: ignore[no-any-return]
 
 
@@ -194,6 +196,9 @@ def _open_streams(run: Any, shards: Sequence[OpenShard]) -> None:
                         "sent by value. Install it where the workers run, or put its folder on their PYTHONPATH"
                     ) from error
                 again.append(shard)
+            except Exception as error:
+                with_note(error, f"while {shard.spec.label}{shard.where} was opened")
+                raise
         left = again
 
 
@@ -215,14 +220,39 @@ def _pack(engine: Any, spec: ShardSpec) -> bytes:
         ) from error
 
 
-def _close_stream(run: Any, shard: OpenShard) -> None:
-    """Leave an actor that goes on: what it made for this run and was not handed out is dropped and counted."""
+def leave(run: Any) -> None:
+    """Leave the actors that go on: what they made for this run and was not handed out is dropped and counted.
+
+    All are asked at once and waited for once; an actor that is about to be stopped with the run is not waited for.
+    """
     engine = run.engine
-    in_flight = len(shard.calls)
-    engine.forget(list(shard.calls))
-    try:
-        call = engine.call(shard.actor, "close_stream", shard.slot)
-        done, _ = engine.wait([call], CLOSE_S)
-        run.count_dropped(engine.result(call) - shard.num_received if done else in_flight)
-    except ActorDiedError:
-        return
+    fed = {node for plan, _ in run.shard_plans if isinstance(plan.source, Actors) for node in run.fed_by.get(plan, ())}
+    asked: list[tuple[OpenShard, int, Any]] = []
+    for plan, shard in run.shard_plans:
+        if shard.slot < 0 or not (isinstance(plan.source, Actors) or plan.source in fed):
+            continue
+        in_flight = len(shard.calls)
+        engine.forget(list(shard.calls))
+        if _is_stopped_with_the_run(plan):
+            run.count_dropped(in_flight)
+        else:
+            asked.append((shard, in_flight, engine.call(shard.actor, "close_stream", shard.slot)))
+    calls = [call for _, _, call in asked]
+    done = set(engine.wait(calls, CLOSE_S, len(calls))[0]) if calls else set()
+    num_dropped = 0
+    for shard, in_flight, call in asked:
+        if call not in done:
+            num_dropped += in_flight
+            continue
+        try:
+            made, taken = engine.result(call)
+        except ActorDiedError:
+            continue
+        # What partitions took from the streams above them is theirs to account for.
+        num_dropped += made - shard.num_received - taken
+    run.count_dropped(num_dropped)
+
+
+def _is_stopped_with_the_run(plan: ShardPlan) -> bool:
+    named = plan.source.actors[plan.position] if isinstance(plan.source, Actors) else None
+    return isinstance(named, Handle) and (getattr(named, "owner", None) or named).num_users == 1

@@ -113,7 +113,7 @@ def _check_queues(nodes: list[Node]) -> None:
                 "fl.Queue(16) or "
                 "queue.Queue(maxsize=16)"
             )
-        if isinstance(shared, Queue) and shared.other_end is None:
+        if isinstance(shared, Queue) and shared.other_end is None and not shared.is_open:
             read, written = (any(isinstance(node, Dequeue) is wanted for node in ends[key]) for wanted in (True, False))
             if written and not read:
                 raise PlanError(
@@ -158,12 +158,14 @@ def _lost_in_shards(node: Node) -> Node | None:
 # --- handles ------------------------------------------------------------------------------------------------------
 
 
-def named_handles(root: Node) -> list[Handle]:
-    """The handles that nodes of the plan name, in the order of the plan; queues aside."""
-    found: list[Handle] = []
+def named_handles(root: Node) -> dict[Handle, Node]:
+    """The handles that nodes of the plan name, each with the first node that does, in the order of the plan; queues aside."""
+    found: dict[Handle, Node] = {}
     for node in walk(root):
-        found.extend(handles_of(node))
-    return [handle for handle in dict.fromkeys(found) if not isinstance(handle, Queue)]
+        for handle in handles_of(node):
+            if not isinstance(handle, Queue):
+                found.setdefault(handle, node)
+    return found
 
 
 def handles_of(node: Node) -> list[Handle]:

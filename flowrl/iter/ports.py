@@ -8,7 +8,7 @@ from typing import Any
 from flowrl.errors import QueueClosedError
 from flowrl.iter.chain import StageObject
 from flowrl.iter.queues import Port
-from flowrl.iter.signals import BLOCKED, END, PENDING, Signal, call_user, with_note
+from flowrl.iter.signals import END, Signal, call_user, with_note
 
 __all__ = ["DequeueStage", "PutStage"]
 
@@ -33,7 +33,7 @@ class PutStage(StageObject):
             self.sources = self.upstream.sources
             self.held.append(x)
         if not self.port.try_put(self.held[0]):
-            return PENDING if self.port.outside else BLOCKED
+            return self.port.signal
         self.num_out += 1
         return self.held.pop()
 
@@ -42,7 +42,9 @@ class PutStage(StageObject):
         return len(self.held)
 
     def why_blocked(self) -> str | None:
-        return f"{self.label} waits for room in {self.port!r}" if self.held else None
+        if not self.held or not self.port.is_full:
+            return None
+        return f"{self.label} waits for room in {self.port!r}" + ("" if self.port.readers else ", and whoever read it has ended")
 
 
 class DequeueStage(StageObject):
@@ -74,14 +76,12 @@ class DequeueStage(StageObject):
                 f"in {self.label}",
             )
         self.told = False
-        if self.port.outside:
-            return PENDING
-        if self.port.writers > 0:
-            return BLOCKED
+        if self.port.outside or self.port.writers > 0:
+            return self.port.signal
         if not self.ended:
             self.ended = True
             self.port.readers -= 1
         return END
 
     def why_blocked(self) -> str | None:
-        return f"{self.label} waits for an item in {self.port!r}" if self.port.writers > 0 else None
+        return f"{self.label} waits for an item in {self.port!r}" if self.port.writers > 0 and self.port.is_empty else None

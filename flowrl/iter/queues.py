@@ -14,6 +14,7 @@ from typing import Any
 
 from flowrl.errors import PlanError
 from flowrl.iter.handles import Handle
+from flowrl.iter.signals import PENDING, Signal
 
 __all__ = ["Port", "Queue", "is_queue", "max_size", "queue_name"]
 
@@ -49,7 +50,7 @@ class Queue(Handle):
     ('a', 0)
 
     A full queue blocks who puts, an empty one who gets; nothing is dropped. Each run begins with it empty, unless the
-    user opened it: then its contents stay from plan to plan.
+    user opened it: then its contents stay from plan to plan, and a thread of the user's may be at its other end.
     """
 
     def __init__(self, maxsize: int) -> None:
@@ -132,10 +133,22 @@ class Port:
         """Branches of this run that still may get."""
         self.outside = False
         """Whether a thread outside this run may be at the other end."""
+        self.signal: Signal = PENDING
+        """What a stage answers that finds it full, or empty."""
         self.wants_item = True
         self._watcher: _Watcher | None = None
         if isinstance(shared, Queue):
             shared.live.listeners.append(wake)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether there is no room now."""
+        return self.queue.full()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is no item now."""
+        return self.queue.empty()
 
     def try_put(self, item: Any) -> bool:
         """Put it if there is room."""

@@ -27,6 +27,7 @@ from flowrl.iter.nodes import (
     Dequeue,
     Duplicate,
     Filter,
+    Flatten,
     Gather,
     LinearStage,
     LocalSource,
@@ -43,7 +44,7 @@ from flowrl.iter.nodes import (
 from flowrl.iter.passes import check, named_handles
 from flowrl.iter.ports import DequeueStage, PutStage
 from flowrl.iter.queues import Port, Queue
-from flowrl.iter.signals import BUSY, END, PENDING, Signal
+from flowrl.iter.signals import BLOCKED, BUSY, END, PENDING, Signal, with_note
 from flowrl.iter.sources import Feed
 from flowrl.iter.unions import ChildStage, DuplicateStage, LocalRoundRobin, UnionStage
 from flowrl.metrics.context import MetricsContext
@@ -57,6 +58,8 @@ LOOK_EVERY_SLEEPS = 8
 CHECK_EVERY_S = 0.25
 """How often a sleeping run asks the `check` of its `Dequeue`s."""
 COUNTED_ITEM_S = 0.001
+TOLD_S = 2.0
+"""How long the end of a run waits for them."""
 MAX_TOLD = 64
 """How many calls that nobody waits for may be on their way before the run looks at them."""
 
@@ -94,7 +97,7 @@ class Run:
         self.started_s = time.monotonic()
         self.root: Any = None
         self.lone_barrier = False
-        self.has_checks = False
+        self.has_checks = self.has_branches = self.thread_between = False
 
     # --- opening and closing ------------------------------------------------------------------------------------
 
@@ -103,10 +106,11 @@ class Run:
         try:
             nodes = walk(self.root_node)
             self.tagged = any(isinstance(node, Stage) and node.operator.startswith("zip_with_source") for node in nodes)
+            self.has_branches = any(isinstance(node, Union) for node in nodes)
             handles = named_handles(self.root_node)
-            opening.prepare(self, handles)
-            for handle in handles:
-                self.open_handle(handle)
+            opening.prepare(self, list(handles))
+            for handle, node in handles.items():
+                self._open_named(handle, node)
             self._open_ports(nodes)
             self.root = self._build(self.root_node)
             gathers = list(self.gathers.values())
@@ -117,6 +121,13 @@ class Run:
             self.close()
             raise
 
+    def _open_named(self, handle: Handle, node: Node) -> None:
+        try:
+            self.open_handle(handle)
+        except Exception as error:
+            with_note(error, f"while {handle!r} of {label_of(node)} was opened")
+            raise
+
     def open_handle(self, handle: Handle) -> None:
         """Open a handle for as long as this run lasts."""
         handle.retain(self.engine)
@@ -124,8 +135,11 @@ class Run:
 
     def close(self) -> None:
         """Close all that was opened, last first; what is in flight at actors that go on is dropped and counted."""
-        self.pending.clear()
-        self.stack.close()
+        try:
+            opening.leave(self)
+        finally:
+            self.pending.clear()
+            self.stack.close()
 
     def tell(self, call: Any) -> None:
         """A call whose answer nobody waits for: if it fails, the consumer hears of it."""
@@ -151,13 +165,17 @@ class Run:
             if id(shared) not in self.ports:
                 if isinstance(shared, Queue):
                     self.open_handle(shared)
-                self.ports[id(shared)] = port = Port(shared, self._wake_from_outside)
+                self.ports[id(shared)] = port = Port(shared, self.event.set)
                 self.stack.callback(port.close)
             port = self.ports[id(shared)]
             port.readers += isinstance(node, Dequeue)
             port.writers += not isinstance(node, Dequeue)
         for port in self.ports.values():
             port.outside = port.readers == 0 or port.writers == 0
+        # A thread between two queues of the plan waits for one branch and makes another ready: no branch waits for it alone.
+        self.thread_between = all(any(getattr(port, end) == 0 for port in self.ports.values()) for end in ("readers", "writers"))
+        for port in self.ports.values():
+            port.signal = PENDING if port.outside and not self.thread_between else BLOCKED
 
     # --- what each kind of node means ---------------------------------------------------------------------------
 
@@ -189,7 +207,8 @@ class Run:
         upstream = None if local else self._build(base)
         feed = Feed(self._own_copy(base.iterable)) if isinstance(base, LocalSource) else None
         ops = [LinearOp(self._fresh(node.stage), label_of(node)) for node in chain]
-        waits = any(_may_wait(above) for above in [*walk(base), *chain])
+        above = [*walk(base), *chain]
+        waits = any(_may_wait(node) for node in above) or (self.has_branches and any(_may_drop(node) for node in above))
         made, exits = build_chain(
             ops,
             upstream,
@@ -271,7 +290,17 @@ class Run:
             if self.told:
                 raise self.told.pop(0)
             x = self.root.pull()
+        if x is END and self.pending:
+            self._hear_the_told()
         return x
+
+    def _hear_the_told(self) -> None:
+        """At the end: the errors of calls that nobody waited for."""
+        calls = [call for call, (stage, _) in self.pending.items() if isinstance(stage, _Told)]
+        if calls:
+            self._mark_ready(self.engine.wait(calls, TOLD_S, len(calls))[0])
+        if self.told:
+            raise self.told.pop(0)
 
     def _has_moved(self) -> bool:
         """Whether something came about since the last time that a branch which was asked before could not know.
@@ -320,7 +349,7 @@ class Run:
             self._run_one()
         elif self.pending and not threads_wait:
             self._wait_for_call()
-        elif self.pending or (signal is PENDING and threads_wait):
+        elif self.pending or (threads_wait and (signal is PENDING or self.thread_between)):
             self._wait_for_event()
         else:
             raise self._deadlock()
@@ -352,9 +381,6 @@ class Run:
             calls = list(self.pending)
             self._mark_ready(self.engine.wait(calls, 0, len(calls))[0])
 
-    def _wake_from_outside(self) -> None:
-        self.event.set()
-
     def _deadlock(self) -> DeadlockError:
         reasons = [why for stage in self.objects if hasattr(stage, "why_blocked") and (why := stage.why_blocked())]
         return DeadlockError(
@@ -374,6 +400,11 @@ class Run:
 def _may_wait(node: Node) -> bool:
     """Whether its stage can be PENDING or BLOCKED."""
     return isinstance(node, Gather | Dequeue | Child) or (isinstance(node, Stage) and isinstance(node.stage, Put))
+
+
+def _may_drop(node: Node) -> bool:
+    """Whether it can take many items without handing on any."""
+    return isinstance(node, Stage) and isinstance(node.stage, Filter | Combine | Flatten)
 
 
 class _Told:

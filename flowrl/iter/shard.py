@@ -18,6 +18,7 @@ from typing import Any
 from flowrl.errors import ActorDiedError, RunError
 from flowrl.iter.chain import build_chain
 from flowrl.iter.failures import Failure
+from flowrl.iter.freeze import freeze
 from flowrl.iter.fuse import LinearOp
 from flowrl.iter.signals import BUSY, END, Signal, locate, with_note
 from flowrl.iter.sources import Feed, refuse_one_shot
@@ -117,11 +118,13 @@ class PartitionSource:
         self.ready: deque[Any] = deque()
         self.items: deque[Any] = deque()
         self.failure: Failure | None = None
+        self.num_out = 0
         self.owed: list[tuple[Any, int, str]] = list(spec.streams)
 
     def pull(self) -> Any:
         while True:
             if self.items:
+                self.num_out += 1
                 return self.items.popleft()
             if self.failure is not None:
                 failure, self.failure = self.failure, None
@@ -146,6 +149,8 @@ class PartitionSource:
                 self.owed.append(stream)
                 raise with_note(error, f"in {stream[2]}") from None
             self._take(answer, stream)
+            if not answer.items and answer.failure is None and answer.signal is None:
+                return BUSY
 
     def _take(self, answer: Answer, stream: tuple[Any, int, str]) -> None:
         self.items.extend(answer.items)
@@ -162,10 +167,12 @@ class ShardStream:
     def __init__(self, spec: ShardSpec, source: Any, repeat: bool) -> None:
         self.spec, self.engine = spec, spec.engine
         self.context = MetricsContext()
-        upstream = PartitionSource(spec.source, spec.engine, self.context) if isinstance(spec.source, Repartitioned) else None
-        feed = Feed(source, repeat) if upstream is None else None
-        self.stages, self.exits = build_chain(spec.ops, upstream, feed, spec.label, self.context, tasks=spec.engine.tasks, where=spec.where)
-        self.step: Any = self.stages[-1] if self.stages else upstream
+        self.upstream = PartitionSource(spec.source, spec.engine, self.context) if isinstance(spec.source, Repartitioned) else None
+        feed = Feed(source, repeat) if self.upstream is None else None
+        self.stages, self.exits = build_chain(
+            spec.ops, self.upstream, feed, spec.label, self.context, tasks=spec.engine.tasks, where=spec.where
+        )
+        self.step: Any = self.stages[-1] if self.stages else self.upstream
         self.num_made = 0
         self.buffers: dict[int, deque[Any]] = {position: deque() for position in range(len(spec.partitions))}
         self.num_dealt = 0
@@ -223,11 +230,12 @@ class ShardStream:
                 if kind is Signal:
                     answer.signal = END if x is END else None
                     break
-                append(x)
                 if kind not in SMALL:
+                    x = freeze(x)  # a source may use its array again for the next item of this answer
                     num_bytes += size_of(x)
-                    if num_bytes >= MAX_ANSWER_BYTES:
-                        break
+                append(x)
+                if num_bytes >= MAX_ANSWER_BYTES:
+                    break
                 if clock() >= until:
                     break
         except Exception as error:
@@ -256,7 +264,7 @@ class ShardStream:
             self.num_dealt += 1
             if target == position or len(self.buffers[target]) >= MAX_PARTITION_ITEMS:
                 return x
-            self.buffers[target].append(x)
+            self.buffers[target].append(freeze(x))
         return mine.popleft()
 
     def _counted(self) -> dict[str, Any] | None:
@@ -273,13 +281,14 @@ class ShardStream:
         last = self.stages[-1].num_out if self.stages else self.num_made
         return [*rows, (last, self.num_made, parked)]
 
-    def close(self) -> int:
-        """Let go of what the stages hold; how many items were made in all, or, for partitions, how many are parked here."""
+    def close(self) -> tuple[int, int]:
+        """Let go of what the stages hold; how many items were made in all, and how many were taken from streams above."""
         for stage in reversed(self.stages):
             close = getattr(stage, "close", None)
             if close is not None:
                 close()
-        return sum(len(buffer) for buffer in self.buffers.values()) if self.buffers else self.num_made
+        parked = sum(len(buffer) for buffer in self.buffers.values())
+        return self.num_made + parked, self.upstream.num_out if self.upstream is not None else 0
 
 
 @dataclass(slots=True)
@@ -365,8 +374,8 @@ class ParallelIteratorWorker:
         """(in, out, held) of each stage of the stream in `slot`."""
         return self._stream(slot).counts()
 
-    def close_stream(self, slot: int) -> int:
-        """Close the stream in `slot`; how many items it made."""
+    def close_stream(self, slot: int) -> tuple[int, int]:
+        """Close the stream in `slot`; how many items it made, and took from streams above it."""
         stream = self._stream(slot)
         assert self._open_streams is not None
         self._open_streams.slots[slot] = None

@@ -12,6 +12,7 @@ from flowrl.batch import Array
 from flowrl.config import AlgorithmConfig
 from flowrl.errors import NotOpenError
 from flowrl.iter.handles import ActorHandle, Handle
+from flowrl.metrics.context import ACTIVE
 from flowrl.rollout.worker import RolloutWorker
 
 __all__ = ["LocalWorker", "WorkerHandle", "WorkerSet"]
@@ -52,7 +53,8 @@ class LocalWorker(Handle):
     def get_weights(self) -> dict[str, Array]:
         """A copy of the weights, by name; those of the last run while the set is closed."""
         last = self.owner.last_weights
-        if not self.owner.is_open and last is not None:
+        context = ACTIVE.slot[0]
+        if not self.owner.is_open and last is not None and (context is None or context.run is None):
             return {name: weight.copy() for name, weight in last.items()}
         return self.live.get_weights()
 

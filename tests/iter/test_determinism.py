@@ -71,9 +71,13 @@ SYNC = {
     "batch_across_shards": lambda s: s.batch_across_shards(),
     "shuffles": lambda s: s.local_shuffle(6, seed=5).gather_sync().shuffle(9, seed=6),
     "stages": lambda s: s.for_each(lambda x: x * 0.1).filter(lambda x: x > 0.3).batch(3).gather_sync().flatten().combine(lambda x: [x, -x]),
-    "a union of two barriers": lambda s: s.select_shards([0]).gather_sync().union(s.select_shards([1, 2]).batch_across_shards(), deterministic=True),
-    "weights": lambda s: s.select_shards([0]).gather_sync().union(
-        s.select_shards([1, 2]).gather_sync(), deterministic=True, round_robin_weights=[Fraction(1, 2), 2]
+    "a union of two barriers": lambda s: (
+        s.select_shards([0]).gather_sync().union(s.select_shards([1, 2]).batch_across_shards(), deterministic=True)
+    ),
+    "weights": lambda s: (
+        s.select_shards([0])
+        .gather_sync()
+        .union(s.select_shards([1, 2]).gather_sync(), deterministic=True, round_robin_weights=[Fraction(1, 2), 2])
     ),
     "max_concurrency": lambda s: s.for_each(lambda x: -x, max_concurrency=3).gather_sync(),
     "a duplicate": lambda s: Concurrently([*s.gather_sync().duplicate(2)], round_robin_weights=[2, 1]),

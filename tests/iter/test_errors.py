@@ -360,7 +360,7 @@ def test_a_for_loop_raises_and_a_second_loop_goes_on(engine):
         items = []
         with pytest.raises(ValueError, match="item 3"):
             for item in stream:
-                items.append(item)
+                items.append(item)  # noqa: PERF402  (what came before the error counts)
         assert items == [0, 1, 2]
         assert list(stream) == [4, 5]
 
@@ -452,7 +452,20 @@ def test_a_shard_whose_process_ends_is_told_with_its_shard(on_ray):
 
 # --- signals are never items (C6) -----------------------------------------------------------------------------------
 
-ODD_ITEMS = [None, False, 0, [], (), "", ..., StopIteration("as an item"), ValueError("as an item"), NotImplemented, StopIteration, float("nan")]
+ODD_ITEMS = [
+    None,
+    False,
+    0,
+    [],
+    (),
+    "",
+    ...,
+    StopIteration("as an item"),
+    ValueError("as an item"),
+    NotImplemented,
+    StopIteration,
+    float("nan"),
+]
 
 
 def shown(items):

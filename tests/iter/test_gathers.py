@@ -139,7 +139,6 @@ def test_an_item_parked_in_a_queue_or_duplicate_counts_as_handed_on(engine):
         for number in range(1, 4):
             assert next(stream) == (0, number - 1, number)
             assert engine.ask(actor, "count") == number
-            assert shared.qsize() == number or number > 1
             engine.ask(actor, "set_version", number)
 
 
@@ -287,7 +286,7 @@ def test_a_run_read_to_its_end_drops_nothing(engine):
 
 @pytest.mark.parametrize(("num_async", "most_pulls"), [(1, 16), (4, 32)])
 def test_no_shard_starves_while_the_driver_is_the_bottleneck(engine, num_async, most_pulls):
-    """A2: 4 endless instant shards and a slow consumer; 400 items, each shard within 60 to 140, no gap over 16 pulls (or 4 x 4 answers and as many)."""
+    """A2: 4 endless instant shards, a slow consumer; of 400 items 60 to 140 a shard, no gap over 16 pulls (4 x 4 answers and as many)."""
     sources = [lambda shard=shard: itertools.repeat(shard) for shard in range(4)]
     order = []
     with engine.shards(*sources).gather_async(num_async=num_async).run() as stream:

@@ -43,7 +43,12 @@ class Shine:
 
 def test_a_handle_is_itself_after_copying_and_pickling():
     handle = ActorHandle(Recorder)
-    for again in (copy.copy(handle), copy.deepcopy(handle), pickle.loads(pickle.dumps(handle)), cloudpickle.loads(cloudpickle.dumps(handle))):
+    for again in (
+        copy.copy(handle),
+        copy.deepcopy(handle),
+        pickle.loads(pickle.dumps(handle)),
+        cloudpickle.loads(cloudpickle.dumps(handle)),
+    ):
         assert again is handle
     assert copy.deepcopy([handle, {"h": handle}])[1]["h"] is handle
 

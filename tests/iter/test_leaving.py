@@ -10,6 +10,7 @@ import sys
 import textwrap
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
@@ -30,9 +31,8 @@ def is_gone(pid, within_s=10.0):
     while time.monotonic() < until:
         try:
             os.kill(pid, 0)
-            with open(f"/proc/{pid}/stat") as stat:
-                if stat.read().rpartition(")")[2].split()[0] == "Z":
-                    return True
+            if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
+                return True
         except (ProcessLookupError, FileNotFoundError):
             return True
         threading.Event().wait(0.05)
@@ -136,7 +136,10 @@ def test_a_run_that_next_continues_is_closed_at_its_end(serial):
     plan.close()
 
 
-@pytest.mark.parametrize("make", [lambda: from_iterable(range(3)), lambda: plan_of(range(3)).gather_sync(), lambda: from_iterable("ab").union(from_iterable("c"))])
+@pytest.mark.parametrize(
+    "make",
+    [lambda: from_iterable(range(3)), lambda: plan_of(range(3)).gather_sync(), lambda: from_iterable("ab").union(from_iterable("c"))],
+)
 @pytest.mark.parametrize("read", [list, lambda stream: [next(stream, None) for _ in range(4)]])
 def test_a_stream_that_was_read_to_its_end_needs_no_close(serial, make, read):
     stream = make().run()

@@ -35,7 +35,11 @@ def test_all_branches_of_a_run_share_one_context(engine):
     shared = Queue(4)
     shards = engine.shards(range(5), range(5))
     plan = Concurrently(
-        [shards.gather_async().for_each(look).for_each(Enqueue(shared)), Dequeue(shared).for_each(look), from_iterable("ab").for_each(look)],
+        [
+            shards.gather_async().for_each(look).for_each(Enqueue(shared)),
+            Dequeue(shared).for_each(look),
+            from_iterable("ab").for_each(look),
+        ],
         mode="async",
     )
     with plan.run() as stream:
@@ -136,7 +140,9 @@ def test_outside_a_run_it_is_an_error_that_says_what_to_do():
             ask()
 
 
-@pytest.mark.parametrize("make", [lambda s: s.gather_sync(), lambda s: from_iterable(range(4)), lambda s: from_iterable(range(4)).union(from_iterable([]))])
+@pytest.mark.parametrize(
+    "make", [lambda s: s.gather_sync(), lambda s: from_iterable(range(4)), lambda s: from_iterable(range(4)).union(from_iterable([]))]
+)
 @pytest.mark.parametrize("read", ["next", "for", "plan"])
 def test_it_is_unset_while_the_consumer_has_an_item(engine, make, read):
     plan = make(engine.shards(range(4))).for_each(bump("n"))

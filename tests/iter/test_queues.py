@@ -124,14 +124,18 @@ def test_a_chain_of_queues_passes_everything_on():
 
 def test_each_run_begins_with_an_empty_queue():
     shared = Queue(50)
-    plan = Concurrently([from_iterable(range(20)).for_each(Enqueue(shared)), Dequeue(shared)], output_indexes=[1], round_robin_weights=[9, 1])
+    plan = Concurrently(
+        [from_iterable(range(20)).for_each(Enqueue(shared)), Dequeue(shared)], output_indexes=[1], round_robin_weights=[9, 1]
+    )
     assert plan.take(2) == [0, 1]
     assert list(plan) == list(range(20))
 
 
 def test_a_queue_that_the_user_opened_keeps_its_contents_from_run_to_run():
     shared = Queue(50)
-    plan = Concurrently([from_iterable(range(20)).for_each(Enqueue(shared)), Dequeue(shared)], output_indexes=[1], round_robin_weights=[9, 1])
+    plan = Concurrently(
+        [from_iterable(range(20)).for_each(Enqueue(shared)), Dequeue(shared)], output_indexes=[1], round_robin_weights=[9, 1]
+    )
     with shared.open():
         taken = plan.take(2)
         left = [shared.get() for _ in range(shared.qsize())]

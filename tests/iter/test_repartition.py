@@ -112,7 +112,9 @@ def test_counters_from_above_and_below_a_repartition_arrive(engine):
 
         return bump
 
-    with engine.shards(range(10), range(10)).for_each(count("above")).repartition(2).for_each(count("below")).gather_async().run() as stream:
+    with (
+        engine.shards(range(10), range(10)).for_each(count("above")).repartition(2).for_each(count("below")).gather_async().run() as stream
+    ):
         assert len(list(stream)) == 20
         assert dict(stream.metrics.counters) == {"above": 20, "below": 20}
 

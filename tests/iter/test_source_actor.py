@@ -99,7 +99,12 @@ LOSE = {
     "a stage later": lambda s: s.gather_sync().batch(2).for_each(len).filter(bool),
     "a duplicate of a batch": lambda s: s.gather_sync().batch(2).duplicate(2)[0],
 }
-NAMES = {"a union with one that loses it": "from_iterable", "a stage later": "batch", "a duplicate of a batch": "batch", "merges_items": "combine"}
+NAMES = {
+    "a union with one that loses it": "from_iterable",
+    "a stage later": "batch",
+    "a duplicate of a batch": "batch",
+    "merges_items": "combine",
+}
 
 
 @pytest.mark.parametrize("lose", LOSE)
@@ -119,7 +124,9 @@ def test_where_the_source_is_lost_it_is_refused_when_built_with_a_hint(shards, l
         lambda s: s.gather_sync().batch(3),
         lambda s: s.batch_across_shards(),
         lambda s: s.gather_async().combine(Merges()),
-        lambda s: s.gather_async().batch(2).for_each(lambda x: x).shuffle(2, seed=0).batch(2).for_each(lambda x: [i for part in x for i in part]),
+        lambda s: (
+            s.gather_async().batch(2).for_each(lambda x: x).shuffle(2, seed=0).batch(2).for_each(lambda x: [i for part in x for i in part])
+        ),
         lambda s: s.gather_sync().for_each(lambda x: [x]),
     ],
 )

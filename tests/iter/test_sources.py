@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from flowrl.errors import PlanError
-from flowrl.iter import from_actors, from_items, from_iterable, from_iterators, from_range
 from flowrl.iter import engine as engine_block
+from flowrl.iter import from_actors, from_items, from_iterable, from_iterators, from_range
 from tests.iter.workers import Source, one_at_a_time
 
 
@@ -38,7 +40,14 @@ def test_sources_start_their_own_actors_on_both_engines(engine):
     assert list(plan.gather_sync()) == [0, "a", 1, "b", 2, 3]
 
 
-@pytest.mark.parametrize("make", [lambda: from_range(3, 1, repeat=True), lambda: from_items([0, 1, 2], 1, repeat=True), lambda: from_iterators([one_at_a_time(3)], repeat=True)])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: from_range(3, 1, repeat=True),
+        lambda: from_items([0, 1, 2], 1, repeat=True),
+        lambda: from_iterators([one_at_a_time(3)], repeat=True),
+    ],
+)
 def test_repeat_begins_again_at_the_end(serial, make):
     assert make().gather_sync().take(8) == [0, 1, 2, 0, 1, 2, 0, 1]
 
@@ -70,7 +79,7 @@ def test_a_sequence_by_getitem_is_an_iterable(engine):
     assert list(engine.shards(Squares()).gather_sync()) == [0, 1, 4, 9]
 
 
-@pytest.mark.parametrize("one_shot", [lambda: iter([1]), lambda: (x for x in [1]), lambda: map(str, [1]), lambda: open(__file__)])  # noqa: SIM115
+@pytest.mark.parametrize("one_shot", [lambda: iter([1]), lambda: (x for x in [1]), lambda: map(str, [1]), lambda: Path(__file__).open()])
 def test_a_one_shot_iterator_is_refused_when_built(one_shot):
     source = one_shot()
     for build in (from_iterable, lambda s: from_iterators([s]), from_items, lambda s: from_iterators(s)):
@@ -146,7 +155,9 @@ STAGES = {
     "flatten": (lambda it: it.for_each(lambda x: range(x)).flatten(), [0, 0, 1, 0, 1, 2, 0, 1, 2, 3]),
     "combine": (lambda it: it.combine(lambda x: [x] * (x % 3)), [1, 2, 2, 4]),
     "all": (
-        lambda it: it.for_each(lambda x: x + 1).combine(lambda x: [x, -x]).filter(lambda x: x != 3).batch(4).for_each(sum).batch(2).flatten(),
+        lambda it: (
+            it.for_each(lambda x: x + 1).combine(lambda x: [x, -x]).filter(lambda x: x != 3).batch(4).for_each(sum).batch(2).flatten()
+        ),
         [0, 2, -5],
     ),
 }

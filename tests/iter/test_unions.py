@@ -42,7 +42,9 @@ def test_a_round_robin_waits_for_a_slow_branch(on_ray):
     assert list(from_iterable("abcd").union(shards.gather_async(), deterministic=True)) == ["a", 0, "b", 1, "c", 2, "d", 3]
 
 
-@pytest.mark.parametrize("options", [{}, {"deterministic": True}, {"round_robin_weights": [2, 1, 1, 1]}, {"round_robin_weights": ["*", 1, 2, 1]}])
+@pytest.mark.parametrize(
+    "options", [{}, {"deterministic": True}, {"round_robin_weights": [2, 1, 1, 1]}, {"round_robin_weights": ["*", 1, 2, 1]}]
+)
 def test_uneven_branches_are_all_used_up(engine, options):
     """A9: 0, 1, 7 and 100 items; a finished branch drops out, the others go on."""
     shards = engine.shards([], [1000], range(2000, 2007), range(100))
