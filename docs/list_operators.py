@@ -42,6 +42,11 @@ def fenced(text: str) -> str:
     return "\n".join(lines + (["```"] if inside else []))
 
 
+def methods_of(kind: type) -> dict[str, object]:
+    """Its own methods, then those that both faces share."""
+    return {**vars(kind), **{name: thing for base in kind.__mro__[1:] for name, thing in vars(base).items() if name not in vars(kind)}}
+
+
 def page() -> str:
     """The whole page."""
     parts = [HEAD, "## Sources\n"]
@@ -50,7 +55,7 @@ def page() -> str:
         parts.append(f"## {title}\n")
         methods = [
             name
-            for name, thing in vars(kind).items()
+            for name, thing in methods_of(kind).items()
             if not name.startswith("_") and (inspect.isfunction(thing) or isinstance(thing, staticmethod))
         ]
         parts += [entry(name, getattr(kind, name), ".") for name in methods]

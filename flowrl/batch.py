@@ -58,7 +58,7 @@ class SampleBatch:
 
     __slots__ = ("_columns", "count", "episodes", "origin")
 
-    frozen = True
+    __flowrl_frozen__ = True
     """Never changes: an engine may hand it on without a copy."""
 
     def __init__(

@@ -42,6 +42,8 @@ class AlgorithmConfig(Mapping[str, Any]):
     """Workers that sample elsewhere; 0: the local worker samples."""
     num_envs: int = 1
     """Envs a worker, served by one forward pass."""
+    resources_per_worker: Mapping[str, Any] | None = None
+    """What each remote worker takes of the cluster, as for `ray.remote`: `{"num_cpus": 1}`. None: nothing."""
     engine: str | None = None
     """"serial" or "ray"; None: serial without workers, else Ray."""
     seed: int = 0

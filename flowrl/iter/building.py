@@ -35,6 +35,10 @@ def callable_fn(fn: Any, operator: str, line: str) -> Any:
     """`fn`, if it can be called; `PlanError` else."""
     if not callable(fn):
         raise PlanError(f"{operator} at {line} got {short(fn)}, which cannot be called: pass a function of one item")
+    if hasattr(fn, "enqueue_into"):
+        raise PlanError(
+            f"{operator} at {line} got Enqueue, which is a stage of its own in the driver: after a gather, write .for_each(Enqueue(queue))"
+        )
     return fn
 
 

@@ -58,7 +58,7 @@ def from_iterators(
     ]
     if not sources:
         raise PlanError(f"from_iterators at {line} got none: give at least one iterable or function that returns one")
-    return _shards(tuple(sources), repeat, "from_iterators", name or "", line)
+    return _shards(tuple(sources), repeat, "from_iterators", name or f"{len(sources)} iterators", line)
 
 
 def _shards(factories: tuple[Any, ...], repeat: bool, operator: str, name: str, line: str) -> ParallelIterator[Any]:
@@ -73,6 +73,7 @@ def from_actors(actors: Sequence[Any], name: str | None = None) -> ParallelItera
     """
     line = plan_line()
     given = tuple(actors)
+    shown = name or f"{len(given)} actors"
     if not given:
         raise PlanError(f"from_actors at {line} got no actors: give at least one")
     for actor in given:
@@ -82,7 +83,7 @@ def from_actors(actors: Sequence[Any], name: str | None = None) -> ParallelItera
             raise PlanError(f"from_actors at {line} got {short(actor)}: its class must be a subclass of ParallelIteratorWorker")
     if len({id(actor) for actor in given}) < len(given):
         raise PlanError(f"from_actors at {line} got an actor twice: each is one shard")
-    return ParallelIterator(Actors(line=line, actors=given, name=name or ""))
+    return ParallelIterator(Actors(line=line, actors=given, name=shown))
 
 
 def from_iterable(iterable_or_factory: Iterable[T] | Callable[[], Iterable[T]]) -> LocalIterator[T]:

@@ -21,7 +21,7 @@ from flowrl.errors import ActorDiedError, RunError
 from flowrl.iter.freeze import freeze
 from flowrl.metrics.context import MetricsContext
 
-__all__ = ["Draw", "Engine", "SerialActor", "SerialCall", "SerialEngine", "Tasks"]
+__all__ = ["Draw", "Engine", "SerialActor", "SerialCall", "SerialEngine", "Tasks", "live_actor"]
 
 
 class Tasks(Protocol):
@@ -90,6 +90,11 @@ class Engine(Protocol):
         """Make sure that the engine is up and holds actors and tasks with these resources; `ClusterError` else."""
 
 
+def live_actor(actor: Any) -> Any:
+    """The actor itself, or the one behind a handle."""
+    return actor.live if getattr(type(actor), "is_handle", False) else actor
+
+
 class Draw:
     """The serial engine's choice among the actors that wait: seeded, and everyone once before anyone twice."""
 
@@ -128,10 +133,13 @@ class SerialCall:
             if self.actor.instance is None:
                 raise ActorDiedError(f"{self.actor!r} was stopped, and {self.method}() was asked of it afterwards: start a new actor")
             self.value = freeze(getattr(self.actor.instance, self.method)(*self.args))
-        except Exception as error:
+        except BaseException as error:
             self.error = error
-        self.done = True
-        self.args = ()
+            if isinstance(error, KeyboardInterrupt):
+                raise
+        finally:
+            self.done = True
+            self.args = ()
 
 
 class SerialMethod:
@@ -236,8 +244,9 @@ class SerialEngine:
             actor.drain(actor.calls[-1])
 
     def call(self, actor: SerialActor, method: str, *args: Any) -> SerialCall:
-        """A call that is run when it is waited for."""
-        return actor.queue_call(method, args)
+        """A call, of an actor or the one behind a handle, that is run when it is waited for."""
+        called: SerialCall = live_actor(actor).queue_call(method, args)
+        return called
 
     def asker(self, actor: SerialActor, method: str) -> Callable[[], SerialCall]:
         """A function that makes the call `method()`."""
@@ -274,7 +283,7 @@ class SerialEngine:
 
     def peek(self, asks: Sequence[tuple[SerialActor, str, tuple[Any, ...]]], timeout_s: float) -> list[Any]:
         """Look past the calls that wait, which stay in their order."""
-        return [getattr(actor.instance, method)(*args) for actor, method, args in asks]
+        return [getattr(actor.instance, method)(*args) if actor.instance is not None else None for actor, method, args in asks]
 
     def share(self, value: Any) -> Any:
         """A read-only copy."""

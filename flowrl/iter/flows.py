@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from flowrl.iter.nodes import Node
+from flowrl.iter.nodes import Batch, Node, Shuffle, Stage
 
 __all__ = ["UNKNOWN", "Counts", "flows_of"]
 
@@ -28,12 +28,24 @@ def flows_of(run: Any, ask_shards: bool = True) -> dict[Node, Counts]:
     """The counts of every node: the driver's own, and those that the shards tell within a second."""
     flows: dict[Node, Counts] = {}
     for node, (stage, place) in run.stages.items():
-        out = stage.num_out if place < 0 or not hasattr(stage, "counts") else stage.counts[place]
-        taken = getattr(stage, "taken", None)
-        flows[node] = Counts(tuple(taken) if taken is not None else (stage.num_in,), out, stage.num_held)
+        above = run.stages.get(node.inputs[0]) if isinstance(node, Stage) else None
+        if place >= 0 and above is not None and above[0] is stage:  # two ops of one fused step
+            num_in = stage.counts[above[1]]
+        else:
+            num_in = stage.num_in
+        taken = getattr(stage, "taken", (num_in,))
+        if place < 0:
+            flows[node] = Counts(tuple(taken), stage.num_out, stage.num_held)
+        else:
+            flows[node] = Counts(tuple(taken), stage.counts[place], stage.num_held if _holds(node) else 0)
     if ask_shards:
         _add_shards(run, flows)
     return flows
+
+
+def _holds(node: Node) -> bool:
+    """Whether it is what holds the items that its fused step holds."""
+    return isinstance(node, Stage) and isinstance(node.stage, Batch | Shuffle)
 
 
 def _add_shards(run: Any, flows: dict[Node, Counts]) -> None:

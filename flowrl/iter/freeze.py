@@ -1,6 +1,6 @@
 """Read-only copies: what the serial engine hands out in place of what a process boundary would have copied.
 
-Immutable values and objects that are read-only already (`frozen = True`, arrays without a writable base) pass as they
+Immutable values and objects that are read-only already (`__flowrl_frozen__`, arrays without a writable base) pass as they
 are; arrays are copied once; everything else goes through pickle with its buffers out of band, exactly what Ray does.
 """
 
@@ -44,7 +44,7 @@ def freeze(value: Any) -> Any:
     [1, 2]
     """
     kind = type(value)
-    if kind in _ATOMS or getattr(value, "frozen", False) is True:
+    if kind in _ATOMS or getattr(kind, "__flowrl_frozen__", False):
         return value
     if kind is _array_type() and not value.dtype.hasobject:
         return _freeze_array(value)
@@ -84,6 +84,6 @@ def lock(value: Any) -> None:
     elif kind is dict:
         for part in value.values():
             lock(part)
-    elif is_dataclass(kind) and not getattr(value, "frozen", False):
+    elif is_dataclass(kind) and not getattr(kind, "__flowrl_frozen__", False):
         for field in fields(value):
             lock(getattr(value, field.name, None))

@@ -58,7 +58,7 @@ class StepState:
 def fusible(stage: LinearStage) -> bool:
     """Whether the stage can be a part of a fused step; the others are stages of their own."""
     return isinstance(stage, Combine | Filter | Batch | Flatten | Shuffle | ZipSource) or (
-        isinstance(stage, Map) and stage.max_concurrency == 1
+        isinstance(stage, Map) and not stage.is_concurrent
     )
 
 
@@ -313,7 +313,7 @@ class FusedStep:
 
         def build(loop: bool) -> Any:
             code, owner = _compile(kinds, upstream is None, tagged, loop)
-            shown = {line: feed_label if index == SOURCE else labels[piece[index].op] for line, index in owner.items()}
+            shown = {line: (feed_label, True) if index == SOURCE else (labels[piece[index].op], False) for line, index in owner.items()}
             scope = {
                 "ACTIVE": ACTIVE,
                 "BLOCKED": BLOCKED,

@@ -40,6 +40,7 @@ class Handle:
     _away = False
     """Whether it was made in another process."""
 
+    is_handle = True
     preferred_engine: str | None = None
     """The engine that the handle's config asks for."""
 

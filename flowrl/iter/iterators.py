@@ -5,9 +5,9 @@ Each method makes one node and starts nothing. A plan runs when it is iterated, 
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
+from numbers import Integral
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Generic, Literal, Self, TypeVar
@@ -105,8 +105,7 @@ class _Plan(Generic[T]):
 
     def _shuffle(self, size: int, seed: int | None, operator: str) -> Stage:
         size = at_least(size, 1, "shuffle_buffer_size", operator, plan_line())
-        drawn = random.SystemRandom().getrandbits(32) if seed is None else seed
-        return self._stage(Shuffle(size, drawn), operator)
+        return self._stage(Shuffle(size, seed), operator)
 
 
 class ParallelIterator(_Plan[T]):
@@ -126,8 +125,8 @@ class ParallelIterator(_Plan[T]):
     def for_each(self, fn: Callable[[T], U], max_concurrency: int = 1, resources: Mapping[str, Any] | None = None) -> ParallelIterator[U]:
         """`fn` of each item, in input order.
 
-        With `max_concurrency` above 1, at most that many calls at once a shard, as tasks outside the shard's actor with
-        `resources` (`{"num_cpus": 1}`, as for `ray.remote`); weights sent meanwhile may be that much older.
+        With `max_concurrency` above 1 or `resources` (`{"num_cpus": 1}`, as for `ray.remote`) the calls are tasks outside the
+        shard's actor, at most that many at once a shard; weights sent meanwhile may be that much older.
         """
         line = plan_line()
         width = at_least(max_concurrency, 1, "max_concurrency", "for_each", line)
@@ -136,7 +135,7 @@ class ParallelIterator(_Plan[T]):
                 f"for_each(resources={short(resources)}) at {line}: resources are for calls outside the shard, so give "
                 "max_concurrency above 1"
             )
-        return ParallelIterator(self._for_each(_no_put(fn, line), width, resources))
+        return ParallelIterator(self._for_each(fn, width, resources))
 
     def filter(self, fn: Callable[[T], Any]) -> ParallelIterator[T]:
         """The items for which `fn` is true."""
@@ -152,10 +151,13 @@ class ParallelIterator(_Plan[T]):
 
     def combine(self, fn: Callable[[T], Any]) -> ParallelIterator[Any]:
         """`for_each(fn)`, then `flatten()`: `fn` returns a list, empty for nothing."""
-        return ParallelIterator(self._combine(_no_put(fn, plan_line())))
+        return ParallelIterator(self._combine(fn))
 
     def local_shuffle(self, shuffle_buffer_size: int, seed: int | None = None) -> ParallelIterator[T]:
-        """A random one of a full buffer, shard by shard; a seeded shuffle differs from shard to shard."""
+        """A random one of a full buffer, shard by shard; a seeded shuffle differs from shard to shard.
+
+        Without a seed each run draws one; on the serial engine it comes from the engine's seed.
+        """
         return ParallelIterator(self._shuffle(shuffle_buffer_size, seed, "local_shuffle"))
 
     def repartition(self, num_partitions: int, batch_ms: float = 0) -> ParallelIterator[T]:
@@ -180,6 +182,8 @@ class ParallelIterator(_Plan[T]):
     def select_shards(self, indices: Sequence[int]) -> ParallelIterator[T]:
         """Only these shards; each keeps its index."""
         line = plan_line()
+        if not isinstance(indices, Sequence):
+            raise PlanError(f"select_shards({short(indices)}) at {line}: give a list of indices, or use get_shard(i) for one")
         chosen = list(indices)
         if not chosen or len(set(chosen)) < len(chosen):
             raise PlanError(f"select_shards({short(chosen)}) at {line}: give at least one index, each once")
@@ -188,9 +192,9 @@ class ParallelIterator(_Plan[T]):
         )
 
     def _index(self, i: Any, operator: str, line: str) -> int:
-        if isinstance(i, bool) or not isinstance(i, int) or not 0 <= i < self.num_shards():
+        if isinstance(i, bool) or not isinstance(i, Integral) or not 0 <= int(i) < self.num_shards():
             raise PlanError(f"{operator}({short(i)}) at {line}: there are {self.num_shards()} shards, 0 to {self.num_shards() - 1}")
-        return i
+        return int(i)
 
     def num_shards(self) -> int:
         """How many shards there are."""
@@ -250,14 +254,6 @@ class ParallelIterator(_Plan[T]):
         return f"ParallelIterator({label_of(self._node)}, {self.num_shards()} shards)"
 
 
-def _no_put(fn: Any, line: str) -> Any:
-    if hasattr(fn, "enqueue_into"):
-        raise PlanError(
-            f"for_each({short(fn)}) at {line} is in the shards, but a queue is in the driver: gather first, then for_each(Enqueue(queue))"
-        )
-    return fn
-
-
 class LocalIterator(_Plan[T]):
     """A stream in the driver: the rest of a plan, after a gather.
 
@@ -292,7 +288,7 @@ class LocalIterator(_Plan[T]):
 
     def combine(self, fn: Callable[[T], Any]) -> LocalIterator[Any]:
         """`for_each(fn)`, then `flatten()`: `fn` returns a list, empty for nothing."""
-        return LocalIterator(self._combine(_no_put(fn, plan_line())))
+        return LocalIterator(self._combine(fn))
 
     def transform(self, fn: Callable[[Iterator[T]], Any]) -> LocalIterator[Any]:
         """`fn` makes an iterator of a plain iterator of items. Failures upstream pass it by.
@@ -303,7 +299,7 @@ class LocalIterator(_Plan[T]):
         return LocalIterator(self._transform(fn))
 
     def shuffle(self, shuffle_buffer_size: int, seed: int | None = None) -> LocalIterator[T]:
-        """A random one of a full buffer."""
+        """A random one of a full buffer. Without a seed each run draws one; on the serial engine it comes from the engine's seed."""
         return LocalIterator(self._shuffle(shuffle_buffer_size, seed, "shuffle"))
 
     def zip_with_source_actor(self) -> LocalIterator[tuple[Any, T]]:

@@ -167,6 +167,11 @@ class Map:
     max_concurrency: int = 1
     resources: Mapping[str, Any] | None = None
 
+    @property
+    def is_concurrent(self) -> bool:
+        """Whether its calls are tasks outside the shard's actor."""
+        return self.max_concurrency > 1 or self.resources is not None
+
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Combine:
@@ -196,10 +201,10 @@ class Flatten:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Shuffle:
-    """`shuffle`, `local_shuffle`: a random one of a full buffer; `seed` None draws one when the plan is built."""
+    """`shuffle`, `local_shuffle`: a random one of a full buffer; each run draws a `seed` where none is given."""
 
     shuffle_buffer_size: int
-    seed: int
+    seed: int | None
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -377,6 +382,7 @@ def label_of(node: Node) -> str:
     'for_each(len) at plan.py:3'
     """
     fn = getattr(node.stage, "fn", None) if isinstance(node, Stage) else None
-    inside = name_of(fn) if fn is not None else getattr(node, "name", "")
+    shared = getattr(node.stage if isinstance(node, Stage) else node, "queue", None)
+    inside = name_of(fn) if fn is not None else short(shared) if shared is not None else getattr(node, "name", "")
     operator = node.operator if isinstance(node, Stage) and not isinstance(node.stage, Put) else operator_of(node)
     return f"{operator}({inside}) at {node.line}"

@@ -124,7 +124,7 @@ def _open(run: Any, plans: Sequence[ShardPlan], batch_ms: float = 0, partitions:
     opened: list[OpenShard] = []
     for plan in plans:
         spec = ShardSpec(
-            ops=[LinearOp(stage.stage, label_of(stage), index) for stage, index in plan.stages],
+            ops=[LinearOp(run.seeded(stage), label_of(stage), index) for stage, index in plan.stages],
             where=plan.where,
             label=label_of(plan.source),
             engine=engine,

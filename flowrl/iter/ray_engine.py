@@ -19,7 +19,7 @@ from ray.exceptions import RayActorError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from flowrl.errors import ActorDiedError, ClusterError
-from flowrl.iter.engine import Tasks
+from flowrl.iter.engine import Tasks, live_actor
 from flowrl.iter.failures import Failure
 from flowrl.iter.freeze import lock
 from flowrl.metrics.context import MetricsContext, active
@@ -43,6 +43,14 @@ class RayActorDiedError(ActorDiedError, RayActorError):  # type: ignore[misc]
 
     def __reduce__(self) -> Any:
         return RayActorDiedError, (self.message,), {"dead_actor": self.dead_actor}
+
+
+class CarriedFailure(Exception):
+    """An error that Ray could not bring to the driver by itself, since its constructor wants other arguments than it keeps."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure)
+        self.failure = failure
 
 
 class RayEngine:
@@ -97,7 +105,7 @@ class RayEngine:
         self._ensure(num_cpus=float((resources or {}).get("num_cpus", 0)))
         if cls not in self._actor_classes:
             self._send_module_of(cls)
-            self._actor_classes[cls] = ray.remote(cls)
+            self._actor_classes[cls] = ray.remote(_guarded(cls))
         return self._actor_classes[cls].options(**_options(resources or {})).remote(*args)
 
     def stop(self, actor: Any) -> None:
@@ -106,8 +114,8 @@ class RayEngine:
             ray.kill(actor)
 
     def call(self, actor: Any, method: str, *args: Any) -> Any:
-        """`method(*args)` of the actor, as an `ObjectRef`."""
-        return getattr(actor, method).remote(*args)
+        """`method(*args)` of the actor, or of the one behind a handle, as an `ObjectRef`."""
+        return getattr(live_actor(actor), method).remote(*args)
 
     def asker(self, actor: Any, method: str) -> Callable[[], Any]:
         """The bound call itself: without arguments it is the cheapest one."""
@@ -121,9 +129,11 @@ class RayEngine:
             return value
         except RayTaskError as error:
             cause = error.cause if isinstance(error.cause, BaseException) else error
+            if isinstance(cause, CarriedFailure):
+                raise cause.failure.error(cloudpickle.loads) from None
             raise cause from error
         except RayActorError as error:
-            raise RayActorDiedError(f"the actor's process is gone: {str(error).splitlines()[0]}") from error
+            raise RayActorDiedError(f"the actor's process is gone: {error}") from error
 
     def wait(self, calls: Sequence[Any], timeout_s: float | None = None, num: int = 1) -> tuple[list[Any], list[Any]]:
         """`ray.wait`: the done calls, oldest first, and the others."""
@@ -214,6 +224,33 @@ class _RayTasks:
             raise value.error(cloudpickle.loads)
         lock(value)
         return value
+
+
+def _guarded(cls: type) -> type:
+    """`cls`, but an error of its constructor is raised by whatever is asked of the actor, with its type, not told as a death."""
+
+    class Guarded(cls):  # type: ignore[misc]
+        def __init__(self, *args: Any) -> None:
+            try:
+                super().__init__(*args)
+            except Exception as error:
+                self.__dict__["__failure"] = Failure.of(error, cloudpickle.dumps, cloudpickle.loads)
+                self.__class__ = Broken
+
+    class Broken(Guarded):
+        def __getattribute__(self, name: str) -> Any:
+            if name.startswith("__"):
+                return super().__getattribute__(name)
+            failure: Failure = self.__dict__["__failure"]
+            raise failure.error(cloudpickle.loads) if failure.whole is not None else CarriedFailure(failure)
+
+    Guarded.__name__, Guarded.__qualname__, Guarded.__module__, Guarded.__doc__ = (
+        cls.__name__,
+        cls.__qualname__,
+        cls.__module__,
+        cls.__doc__,
+    )
+    return Guarded
 
 
 @lru_cache(maxsize=16)

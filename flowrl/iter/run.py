@@ -8,6 +8,7 @@ calls, queues and threads set.
 from __future__ import annotations
 
 import copy
+import random
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -34,6 +35,7 @@ from flowrl.iter.nodes import (
     Map,
     Node,
     Put,
+    Shuffle,
     Stage,
     Transform,
     Union,
@@ -79,6 +81,7 @@ class Run:
         self.objects: list[Any] = []
         self.gathers: dict[Node, Any] = {}
         self.ports: dict[int, Port] = {}
+        self.seeds: dict[Node, int] = {}
         self.feeds: list[Any] = []
         self.meeting: list[Any] = []
         """Stages at which branches wait for each other: the ends of queues, the children of a duplicate."""
@@ -206,7 +209,7 @@ class Run:
         local = isinstance(base, LocalSource)
         upstream = None if local else self._build(base)
         feed = Feed(self._own_copy(base.iterable)) if isinstance(base, LocalSource) else None
-        ops = [LinearOp(self._fresh(node.stage), label_of(node)) for node in chain]
+        ops = [LinearOp(self._fresh(self.seeded(node)), label_of(node)) for node in chain]
         above = [*walk(base), *chain]
         waits = any(_may_wait(node) for node in above) or (self.has_branches and any(_may_drop(node) for node in above))
         made, exits = build_chain(
@@ -236,6 +239,18 @@ class Run:
             fn = copy.deepcopy(stage.fn)
             return Map(fn, stage.max_concurrency, stage.resources) if isinstance(stage, Map) else type(stage)(fn)
         return stage
+
+    def seeded(self, node: Stage) -> LinearStage:
+        """The node's stage; a shuffle without a seed gets one for this run, on the serial engine from the engine's own."""
+        stage = node.stage
+        if not isinstance(stage, Shuffle) or stage.seed is not None:
+            return stage
+        if node not in self.seeds:
+            draws = (
+                random.Random(f"{self.engine.seed}/{len(self.seeds)}") if isinstance(self.engine, SerialEngine) else random.SystemRandom()
+            )
+            self.seeds[node] = draws.getrandbits(32)
+        return Shuffle(stage.shuffle_buffer_size, self.seeds[node])
 
     def _put_stage(self, op: LinearOp, upstream: Any) -> PutStage:
         assert isinstance(op.stage, Put)

@@ -6,6 +6,7 @@ next item has no arguments and a plain item answers as itself; an `Answer` comes
 
 from __future__ import annotations
 
+import asyncio
 import math
 import pickle
 import sys
@@ -20,6 +21,7 @@ from flowrl.iter.chain import build_chain
 from flowrl.iter.failures import Failure
 from flowrl.iter.freeze import freeze
 from flowrl.iter.fuse import LinearOp
+from flowrl.iter.nodes import Batch, Shuffle
 from flowrl.iter.signals import BUSY, END, Signal, locate, with_note
 from flowrl.iter.sources import Feed, refuse_one_shot
 from flowrl.metrics.context import ACTIVE, MetricsContext
@@ -36,6 +38,8 @@ __all__ = [
 ]
 
 NUM_SLOTS = 4
+CAUGHT = (Exception, asyncio.CancelledError, GeneratorExit)
+"""What a user's function may raise and the plan lives on: not what ends a process."""
 MAX_ANSWER_ITEMS = 10_000
 MAX_ANSWER_BYTES = 32 * 2**20
 MAX_IDLE_S = 0.1
@@ -197,7 +201,7 @@ class ShardStream:
         slot[0] = context = self.context
         try:
             x = self._pull()
-        except Exception as error:
+        except CAUGHT as error:
             return Answer(failure=self._failure(error), counted=self._counted())
         finally:
             slot[0] = before
@@ -238,7 +242,7 @@ class ShardStream:
                     break
                 if clock() >= until:
                     break
-        except Exception as error:
+        except CAUGHT as error:
             answer.failure = self._failure(error)
         finally:
             slot[0] = before
@@ -273,10 +277,15 @@ class ShardStream:
     def counts(self) -> list[tuple[int, int, int]]:
         """(in, out, held) of each op of the plan here, then of the whole stream's end."""
         rows = []
-        for stage_index, place in self.exits:
+        for index, (stage_index, place) in enumerate(self.exits):
             stage = self.stages[stage_index]
-            out = stage.counts[place] if place >= 0 else stage.num_out
-            rows.append((stage.num_in, out, stage.num_held))
+            if place < 0:
+                rows.append((stage.num_in, stage.num_out, stage.num_held))
+                continue
+            within = index > 0 and self.exits[index - 1][0] == stage_index  # a fused step has counts of each of its ops
+            num_in = rows[-1][1] if within else stage.num_in
+            held = stage.num_held if isinstance(self.spec.ops[index].stage, Batch | Shuffle) else 0
+            rows.append((num_in, stage.counts[place], held))
         parked = sum(len(buffer) for buffer in self.buffers.values())
         last = self.stages[-1].num_out if self.stages else self.num_made
         return [*rows, (last, self.num_made, parked)]

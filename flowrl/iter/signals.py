@@ -72,12 +72,11 @@ def locate(error: BaseException, where: str = "") -> BaseException:
     """
     for frame, line in traceback.walk_tb(error.__traceback__):
         labels = frame.f_globals.get("_flowrl_labels")
-        label = labels.get(line) if labels is not None else None
+        label, is_source = labels.get(line, (None, False)) if labels is not None else (None, False)
         if label is not None:
             if isinstance(error, StopIteration):
                 error = stop_iteration_error(label, error)
-            source = label.startswith("from_")
-            item = "" if source else f", item {short(frame.f_locals.get('x'))}"
+            item = "" if is_source else f", item {short(frame.f_locals.get('x'))}"
             return with_note(error, f"in {label}{where}{item}")
     if isinstance(error, StopIteration):
         return stop_iteration_error("a function of the plan", error)

@@ -23,6 +23,10 @@ def _is_factory(source: Any) -> bool:
 
 def refuse_one_shot(source: Any, operator: str, line: str) -> Any:
     """`source`, if it is an iterable that can begin again or a factory of one; `PlanError` else."""
+    if hasattr(source, "_node"):
+        raise PlanError(
+            f"{operator} at {line} got {short(source)}, a plan: put stages on it, or bring plans together with union or Concurrently"
+        )
     if _is_factory(source):
         return source
     if not _is_iterable(source):

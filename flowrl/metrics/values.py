@@ -15,6 +15,9 @@ from typing import Any, Protocol, Self
 __all__ = ["Log", "Max", "Mean", "Mergeable", "Timer"]
 
 
+MAX_LOG_ITEMS = 10_000
+
+
 class Mergeable(Protocol):
     """A value that can take in another one of its kind."""
 
@@ -88,24 +91,32 @@ class Max:
 
 @dataclass
 class Log:
-    """Records that add up to one longer list; whoever reads them takes them.
+    """Records that add up to one longer list, of which the last 10,000 are kept; several readers each keep a place of their own.
 
     >>> log = Log([1])
     >>> log.merge(Log([2, 3]))
-    >>> log.items, log.value
-    ([1, 2, 3], 3.0)
+    >>> log.since(0), log.since(2), log.value
+    ([1, 2, 3], [3], 3.0)
     """
 
     items: list[Any] = field(default_factory=list)
+    num_dropped: int = 0
 
     def merge(self, other: Log) -> None:
         """Append the other's records."""
         self.items.extend(other.items)
+        if len(self.items) >= 2 * MAX_LOG_ITEMS:
+            self.num_dropped += len(self.items) - MAX_LOG_ITEMS
+            del self.items[:-MAX_LOG_ITEMS]
+
+    def since(self, count: int) -> list[Any]:
+        """The records after the first `count` ones, as far as they are kept."""
+        return self.items[max(0, count - self.num_dropped) :]
 
     @property
     def value(self) -> float:
-        """How many records there are."""
-        return float(len(self.items))
+        """How many records there were."""
+        return float(self.num_dropped + len(self.items))
 
 
 @dataclass

@@ -34,6 +34,8 @@ def Concurrently(
     a branch gives a turn, exact in the long run; `"*"` is all that is ready, at most 100, and never waited for.
     """
     line = plan_line()
+    if not isinstance(ops, Sequence):
+        raise PlanError(f"Concurrently at {line} got {short(ops)}: pass a list of branches")
     branches = list(ops)
     if not branches:
         raise PlanError(f"Concurrently at {line} got no branches: give at least one")

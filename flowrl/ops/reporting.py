@@ -13,12 +13,14 @@ import numpy as np
 
 from flowrl.batch import EpisodeStats
 from flowrl.config import AlgorithmConfig
+from flowrl.errors import PlanError
+from flowrl.iter.building import at_least
 from flowrl.iter.iterators import LocalIterator
+from flowrl.iter.nodes import plan_line, short
 from flowrl.metrics.context import get_metrics
 from flowrl.metrics.names import (
     EPISODES,
     LEARNER,
-    NUM_EPISODES,
     NUM_ITEMS_DROPPED,
     NUM_STEPS_SAMPLED,
     NUM_STEPS_TRAINED,
@@ -42,16 +44,21 @@ def StandardMetricsReporting(
     and `config.min_time_s_per_reporting` seconds have passed since the last. `selected_workers`: whose episodes count; None or
     an empty list for all that sample. A result is a plain dict, the caller's to change.
     """
+    if not isinstance(workers, WorkerSet):
+        raise PlanError(f"StandardMetricsReporting({short(workers)}) at {plan_line()}: pass a WorkerSet")
     due = ResultIsDue(config.min_steps_per_reporting, config.min_time_s_per_reporting)
     return train_op.filter(due).for_each(CollectMetrics(workers, config.metrics_num_episodes, selected_workers))
 
 
 @dataclass
 class OncePerTimeInterval:
-    """True once each `delay_s` seconds. For `.filter()`. On the serial engine time is counted in items (C12)."""
+    """True once each `delay_s` seconds. For `.filter()`. On the serial engine time is counted in items, 1 ms each."""
 
     delay_s: float
     last_s: float = field(default=0.0, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        at_least(self.delay_s, 0, "delay_s", "OncePerTimeInterval", plan_line(), whole=False)
 
     def __call__(self, item: Any) -> bool:
         now = get_metrics().now_s()
@@ -67,6 +74,9 @@ class OncePerTimestepsElapsed:
 
     delay_steps: int
     last_steps: int = field(default=0, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        at_least(self.delay_steps, 0, "delay_steps", "OncePerTimestepsElapsed", plan_line())
 
     def __call__(self, item: Any) -> bool:
         now = int(get_metrics().counters[NUM_STEPS_SAMPLED])
@@ -98,7 +108,8 @@ class ResultIsDue:
 class CollectMetrics:
     """A result from what the run has counted so far. For `.for_each()`; the item itself is not looked at.
 
-    `episode_*` are of the last `num_episodes` finished episodes; NaN before the first one. `steps_per_s` is since the result
+    `episode_*` are of the last `num_episodes` finished episodes of the selected workers, `episodes_*` count theirs; NaN before
+    the first one. `steps_per_s` is since the result
     before, `time_s` since the run began, both by the real clock.
     """
 
@@ -107,6 +118,8 @@ class CollectMetrics:
     selected_workers: Sequence[Any] | None = None
     episodes: deque[EpisodeStats] = field(default_factory=deque, init=False, repr=False)
     iteration: int = field(default=0, init=False, repr=False)
+    num_seen: int = field(default=0, init=False, repr=False)
+    num_finished: int = field(default=0, init=False, repr=False)
     began_s: float | None = field(default=None, init=False, repr=False)
     last_s: float = field(default=0.0, init=False, repr=False)
     last_steps: int = field(default=0, init=False, repr=False)
@@ -123,7 +136,7 @@ class CollectMetrics:
             "training_iteration": self.iteration,
             **self._episode_stats(),
             "episodes_this_iter": len(finished),
-            "episodes_total": int(metrics.counters.get(NUM_EPISODES, 0)),
+            "episodes_total": self.num_finished,
             **counters,
             "steps_per_s": steps / elapsed if elapsed > 0 else float("nan"),
             "time_s": time_s,
@@ -136,9 +149,12 @@ class CollectMetrics:
         }
 
     def _finished_episodes(self) -> list[EpisodeStats]:
-        log = get_metrics().values.pop(EPISODES, None)
+        log = get_metrics().values.get(EPISODES)
+        new = log.since(self.num_seen) if isinstance(log, Log) else []
+        self.num_seen = int(log.value) if isinstance(log, Log) else 0
         wanted = {worker.index for worker in self.selected_workers or ()}
-        finished = [episode for episode in (log.items if isinstance(log, Log) else ()) if not wanted or episode.worker in wanted]
+        finished = [episode for episode in new if not wanted or episode.worker in wanted]
+        self.num_finished += len(finished)
         self.episodes.extend(finished)
         while len(self.episodes) > self.num_episodes:
             self.episodes.popleft()

@@ -10,6 +10,7 @@ import numpy as np
 
 from flowrl.batch import SampleBatch
 from flowrl.errors import PlanError
+from flowrl.iter.building import at_least
 from flowrl.iter.iterators import LocalIterator, ParallelIterator
 from flowrl.iter.nodes import Actors, LocalSource, plan_line, short
 from flowrl.metrics.context import get_metrics
@@ -97,8 +98,7 @@ class ConcatBatches:
     count: int = field(default=0, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        if self.min_batch_size < 1:
-            raise PlanError(f"ConcatBatches(min_batch_size={self.min_batch_size}): give the rows of a train batch, at least 1")
+        at_least(self.min_batch_size, 1, "min_batch_size", "ConcatBatches", plan_line())
 
     def __call__(self, batch: SampleBatch) -> list[SampleBatch]:
         self.parts.append(batch)
@@ -118,6 +118,10 @@ class StandardizeFields:
     """
 
     fields: Sequence[str]
+
+    def __post_init__(self) -> None:
+        if isinstance(self.fields, str) or not all(isinstance(name, str) for name in self.fields):
+            raise PlanError(f"StandardizeFields({short(self.fields)}) at {plan_line()}: pass a list of column names")
 
     def __call__(self, batch: SampleBatch) -> SampleBatch:
         return batch.with_columns(**{name: _standardized(batch[name]) for name in self.fields})

@@ -6,6 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from flowrl.batch import SampleBatch
+from flowrl.errors import PlanError
+from flowrl.iter.building import at_least
+from flowrl.iter.nodes import plan_line, short
 from flowrl.metrics.context import get_metrics
 from flowrl.metrics.names import LEARNER, NUM_STEPS_TRAINED, NUM_WEIGHT_SYNCS
 from flowrl.rollout.worker_set import WorkerSet
@@ -29,6 +32,13 @@ class TrainOneStep:
     num_sgd_iter: int = 1
     sgd_minibatch_size: int = 0
     sends = "weights"
+
+    def __post_init__(self) -> None:
+        line = plan_line()
+        if not isinstance(self.workers, WorkerSet):
+            raise PlanError(f"TrainOneStep({short(self.workers)}) at {line}: pass a WorkerSet")
+        at_least(self.num_sgd_iter, 1, "num_sgd_iter", "TrainOneStep", line)
+        at_least(self.sgd_minibatch_size, 0, "sgd_minibatch_size", "TrainOneStep", line)
 
     def __call__(self, batch: SampleBatch) -> tuple[SampleBatch, dict[str, Any]]:
         metrics = get_metrics()

@@ -22,7 +22,7 @@ class WorkerHandle(ActorHandle):
     """A remote worker: `worker.method.remote(*args)`. `index` is 1, 2, ...; the local worker has 0."""
 
     def __init__(self, workers: WorkerSet, index: int) -> None:
-        super().__init__(RolloutWorker, (workers.config, index), workers.config.get("resources_per_worker"), owner=workers)
+        super().__init__(RolloutWorker, (workers.config, index), workers.config.resources_per_worker, owner=workers)
         self.index = index
 
     def state_elsewhere(self) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import itertools
 import queue
@@ -208,6 +209,30 @@ def test_an_error_keeps_its_own_notes_and_a_group_its_members(engine):
         engine.shards([1]).for_each(fail).gather_sync().take(1)
     assert [type(part) for part in caught.value.exceptions] == [ValueError, KeyError]
     assert caught.value.__notes__[0] == "of the user"
+
+
+@pytest.mark.parametrize("kind", [asyncio.CancelledError, GeneratorExit])
+@pytest.mark.parametrize("options", [{}, {"batch_ms": 3}])
+def test_what_is_no_exception_but_ends_no_process_is_an_error_too(engine, kind, options):
+    with engine.shards(range(6)).for_each(raise_at(3, kind)).gather_async(**options).run() as stream:
+        items = [next(stream) for _ in range(3)]
+        with pytest.raises(kind) as caught:
+            next(stream)
+        assert [*items, *stream] == [0, 1, 2, 4, 5]
+    assert "in for_each(" in notes_of(caught.value)
+
+
+def test_an_interrupt_inside_a_shard_of_the_serial_engine_leaves_the_run_whole(serial):
+    """Ctrl-C while the serial engine works: whoever catches it can go on, and the run can be left."""
+    with serial.shards(range(4), range(10, 14)).for_each(raise_at(2, KeyboardInterrupt)).gather_async().run() as stream:
+        seen = []
+        for _ in range(20):
+            try:
+                seen.append(next(stream, None))
+            except KeyboardInterrupt:
+                seen.append("interrupted")
+    assert "interrupted" in seen
+    assert sorted(item for item in seen if isinstance(item, int)) == [0, 1, 3, 10, 11, 12, 13]
 
 
 def test_built_in_errors_keep_their_fields(engine):

@@ -85,7 +85,7 @@ def test_a_loop_that_was_left_keeps_nothing_that_the_stream_needs():
     with from_iterable(range(20)).filter(lambda x: x % 3).combine(lambda x: [x, -x]).batch(3).run() as stream:
         loop = iter(stream)
         first = next(loop)
-        loop.close()
+        del loop
         assert first == [1, -1, 2]
         assert next(stream) == [-2, 4, -4]
         assert next(iter(stream)) == [5, -5, 7]

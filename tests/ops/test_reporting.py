@@ -9,7 +9,7 @@ import pytest
 import flowrl as fl
 from flowrl.batch import EpisodeStats, SampleBatch
 from flowrl.demo import without_nan
-from flowrl.ops import OncePerTimeInterval, OncePerTimestepsElapsed, ParallelRollouts, StandardMetricsReporting
+from flowrl.ops import Concurrently, OncePerTimeInterval, OncePerTimestepsElapsed, ParallelRollouts, StandardMetricsReporting
 from flowrl.ops.rollout import CountRollouts
 from tests.envs import CountEnv
 
@@ -70,7 +70,7 @@ def test_means_are_of_the_last_episodes_of_the_selected_workers():
     for selected, expected in ((None, [1.5, 4, 4.5]), ([], [1.5, 4, 4.5]), (workers.remote_workers()[1:2], [2, 2.5, 3.5])):
         results = list(StandardMetricsReporting(fragments, workers, settings, selected_workers=selected).run(engine="serial"))
         assert [result["episode_return_mean"] for result in results] == expected
-        assert [result["episodes_total"] for result in results] == [2, 4, 5]
+        assert [result["episodes_total"] for result in results] == ([1, 2, 3] if selected else [2, 4, 5])
 
 
 def test_every_item_is_looked_at_whatever_it_is_and_a_result_is_the_callers():
@@ -79,6 +79,14 @@ def test_every_item_is_looked_at_whatever_it_is_and_a_result_is_the_callers():
     results[0]["info"]["counters"]["mine"] = 1
     assert [result["training_iteration"] for result in results] == [1, 2, 3]
     assert "mine" not in results[1]["info"]["counters"]
+
+
+def test_two_reports_in_one_plan_both_hear_of_every_episode():
+    workers = fl.WorkerSet(config())
+    one, other = fl.from_iterable([played((1, 1, 0)), played((2, 2, 0))]).for_each(CountRollouts()).duplicate(2)
+    reports = [StandardMetricsReporting(branch, workers, config()) for branch in (one, other)]
+    results = list(Concurrently(reports).run(engine="serial"))
+    assert [result["episodes_total"] for result in results] == [1, 1, 2, 2]
 
 
 def test_a_second_run_counts_from_0():
@@ -96,13 +104,11 @@ def test_once_per_time_interval_and_once_per_timesteps_are_filters():
 
 @pytest.mark.parametrize("mode", ["bulk_sync", "async"])
 def test_reporting_calls_no_worker(mode):
-    calls = []
     workers = fl.WorkerSet(config(num_workers=2))
     plan = StandardMetricsReporting(ParallelRollouts(workers, mode=mode), workers, config())
     with plan.run() as results:
         next(results)
-        for worker in workers.remote_workers():
-            calls.append(len(worker.live.calls))
+        calls = [len(worker.live.calls) for worker in workers.remote_workers()]
         taken = next(results)["num_steps_sampled"]
     assert taken == (40 if mode == "bulk_sync" else 20)
     assert sum(calls) <= 2
