@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
 import statistics
 import time
 from collections.abc import Callable, Iterator
@@ -74,14 +73,21 @@ def chunks() -> Iterator[np.ndarray]:
         yield np.full(2**15, index % 256, np.uint8)
 
 
-def rss_bytes() -> dict[str, int]:
-    """Resident bytes of this process, and of the shards' processes together."""
-    page = os.sysconf("SC_PAGE_SIZE")
-    sizes = {"driver": int(Path("/proc/self/statm").read_text().split()[1]) * page, "shards": 0}
+def resident_bytes(pid: str) -> dict[str, int]:
+    """Resident memory of a process: all of it, and its own part, without pages of Ray's shared store that it has touched."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    kilobytes = {line.split(":")[0]: int(line.split()[1]) for line in status.splitlines() if line.startswith(("VmRSS", "RssShmem"))}
+    return {"all": 1024 * kilobytes["VmRSS"], "own": 1024 * (kilobytes["VmRSS"] - kilobytes["RssShmem"])}
+
+
+def memory() -> dict[str, dict[str, int]]:
+    """Of this process, and of the shards' processes together."""
+    sizes = {"driver": resident_bytes("self"), "shards": {"all": 0, "own": 0}}
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             if (folder / "cmdline").read_bytes().startswith(b"ray::ParallelIteratorWorker"):
-                sizes["shards"] += int((folder / "statm").read_text().split()[1]) * page
+                for kind, size in resident_bytes(folder.name).items():
+                    sizes["shards"][kind] += size
         except OSError:
             continue
     return sizes
@@ -96,16 +102,18 @@ def slow_consumer(seconds: float = MEMORY_S) -> None:
             time.sleep(0.005)
             spent = time.monotonic() - start
             if before is None and spent > seconds / 5:
-                before = rss_bytes()
+                before = memory()
             if spent > seconds:
                 break
         assert before is not None
-        after = rss_bytes()
-    grown = {name: (after[name] - before[name]) / MB for name in after}
+        after = memory()
+    grown = {who: {kind: (after[who][kind] - before[who][kind]) / MB for kind in after[who]} for who in after}
+    verdict = "ok" if grown["driver"]["all"] < 20 and grown["shards"]["own"] < 20 else "MISSED"
     print(
-        f"fast source, slow consumer, {seconds:.0f} s: RSS grew {grown['driver']:+.1f} MB in the driver, {grown['shards']:+.1f} MB "
-        "in the shards after the first "
-        f"{seconds / 5:.0f} s, at most 20: {'ok' if max(grown.values()) < 20 else 'MISSED'}"
+        f"fast source, slow consumer, {seconds:.0f} s: after the first {seconds / 5:.0f} s RSS grew {grown['driver']['all']:+.1f} "
+        "MB in the driver; "
+        f"in the shards {grown['shards']['own']:+.1f} MB of their own, {grown['shards']['all']:+.1f} MB with the shared store; at "
+        f"most 20: {verdict}"
     )
 
 

@@ -280,7 +280,7 @@ REFUSED = {
     "an unbounded fl.Queue": (lambda: Queue(0), ["Queue(maxsize=0)", "no bound"]),
     "an Enqueue into no queue": (lambda: Enqueue([]), ["Enqueue", "fl.Queue"]),
     "a Dequeue of no queue": (lambda: Dequeue(queue.SimpleQueue()), ["Dequeue", "fl.Queue"]),
-    "an Enqueue in a shard": (lambda: shards().for_each(Enqueue(Queue(1))), ["for_each", "gather first"]),
+    "an Enqueue in a shard": (lambda: shards().for_each(Enqueue(Queue(1))), ["for_each", "after a gather"]),
     "an Enqueue in a combine": (lambda: stream().combine(Enqueue(Queue(1))), ["Enqueue"]),
     "a check that cannot be called": (lambda: Dequeue(Queue(1), check=True), ["Dequeue", "check"]),
     "a stage that cannot be called": (lambda: stream().for_each(3), ["for_each", "3"]),

@@ -226,7 +226,7 @@ def test_a_deadlock_is_an_error_that_names_the_branches():
     with plan.run() as stream, pytest.raises(DeadlockError) as caught:
         next(stream)
     message = str(caught.value)
-    assert message.count("Dequeue() at test_unions.py:") == 2
+    assert message.count("Dequeue(Queue(maxsize=1)) at test_unions.py:") == 2
     assert "waits for an item in Queue(maxsize=1)" in message
 
 
