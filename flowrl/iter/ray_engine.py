@@ -283,7 +283,7 @@ def _options(resources: Mapping[str, Any]) -> dict[str, Any]:
     options = {"num_cpus": 0, **resources}
     options.pop("task", None)
     if options.pop("near_driver", False):
-        options["scheduling_strategy"] = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
+        options["scheduling_strategy"] = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
     return options
 
 

@@ -611,3 +611,13 @@ def test_nothing_is_asked_again_after_its_end(make, expected):
             assert next(stream, "end") == "end"
         assert list(stream) == []
     assert CountsAfterEnd.asked_after_end == 0
+
+
+def test_a_prebuilt_plan_is_named_by_its_own_line():
+    """Its line in `flowrl/algorithms`, never that of the operator's code."""
+    import flowrl as fl
+    from flowrl.algorithms.ppo import execution_plan
+
+    config = fl.PPOConfig(env="CartPole-v1", num_workers=2)
+    lines = {data["line"] for _, data in execution_plan(fl.WorkerSet(config), config).graph().nodes(data=True)}
+    assert {line.partition(":")[0] for line in lines} == {"ppo.py"}
