@@ -109,7 +109,7 @@ class RayEngine:
         return self._actor_classes[cls].options(**_options(resources or {})).remote(*args)
 
     def stop(self, actor: Any) -> None:
-        """End the actor's process."""
+        """End the actor's process; its calls fail from the moment that it is gone."""
         if ray.is_initialized():
             ray.kill(actor)
 
