@@ -1,4 +1,4 @@
-"""The contracts of DESIGN section 4: contract x engine -> tests. A hole in the table, or a test that is not there, fails."""
+"""The contracts of docs/contracts.md: contract x engine -> tests. A hole in the table, or a test that is not there, fails."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The layer table of DESIGN section 5: a module imports only from its own row or the rows above it."""
+"""The layers of docs/how_it_works.md: a module imports only from its own row or the rows above it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def name_of(path):
 def row_of(module):
     """The row of `flowrl.iter.nodes`, or of the file of it."""
     parts = module.split(".")[1:] or ["__init__"]
-    assert parts[0] in ROW_OF, f"flowrl.{parts[0]} has no row: give it one here and in DESIGN section 5"
+    assert parts[0] in ROW_OF, f"flowrl.{parts[0]} has no row: give it one here and in docs/how_it_works.md"
     return ROW_OF[parts[0]]
 
 

@@ -9,7 +9,8 @@ from fractions import Fraction
 from typing import Any
 
 from flowrl.errors import PlanError
-from flowrl.iter.nodes import Weight, label_of, short
+from flowrl.iter.naming import label_of, short
+from flowrl.iter.nodes import Weight
 
 __all__ = ["at_least", "callable_fn", "weights_for"]
 

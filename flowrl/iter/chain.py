@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from flowrl.iter.fuse import FusedStep, LinearOp, fusible, split_chain
-from flowrl.iter.nodes import Map, Shuffle, Transform, short
+from flowrl.iter.naming import short
+from flowrl.iter.nodes import Map, Shuffle, Transform
 from flowrl.iter.signals import BUSY, EMPTY, END, MAX_IDLE_STEPS, Signal, call_user, locate, stop_iteration_error, with_note
 from flowrl.iter.sources import Feed
 from flowrl.metrics.context import ACTIVE, MetricsContext

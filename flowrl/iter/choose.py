@@ -11,7 +11,7 @@ from typing import Any
 
 from flowrl.errors import PlanError
 from flowrl.iter.engine import Engine, SerialEngine
-from flowrl.iter.nodes import short
+from flowrl.iter.naming import short
 from flowrl.metrics.context import ACTIVE
 
 __all__ = ["current_engine", "engine", "engine_by_name", "resolve_engine"]

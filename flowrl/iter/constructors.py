@@ -9,7 +9,8 @@ from flowrl.errors import PlanError
 from flowrl.iter.building import at_least
 from flowrl.iter.handles import ActorHandle, Handle
 from flowrl.iter.iterators import LocalIterator, ParallelIterator
-from flowrl.iter.nodes import Actors, LocalSource, Shards, name_of, plan_line, short
+from flowrl.iter.naming import name_of, plan_line, short
+from flowrl.iter.nodes import Actors, LocalSource, Shards
 from flowrl.iter.shard import ParallelIteratorWorker
 from flowrl.iter.sources import refuse_one_shot
 

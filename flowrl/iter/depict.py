@@ -8,6 +8,7 @@ from typing import Any
 from flowrl.graph.records import EdgeRecord, Flow, NodeRecord, PlanRecord
 from flowrl.iter.flows import UNKNOWN, Counts
 from flowrl.iter.handles import handles_in
+from flowrl.iter.naming import name_of, operator_of, own_operator, parameters_of, short
 from flowrl.iter.nodes import (
     Actors,
     Batch,
@@ -26,11 +27,6 @@ from flowrl.iter.nodes import (
     Stage,
     Union,
     is_parallel,
-    name_of,
-    operator_of,
-    own_operator,
-    parameters_of,
-    short,
     walk,
 )
 from flowrl.iter.opening import shards_of

@@ -56,6 +56,9 @@ class Engine(Protocol):
     def result(self, call: Any) -> Any:
         """Wait for a call and return its value; raises what the method raised."""
 
+    def results(self, calls: Sequence[Any]) -> list[Any]:
+        """Wait for several calls and return their values; raises what one of them raised."""
+
     def wait(self, calls: Sequence[Any], timeout_s: float | None = None, num: int = 1) -> tuple[list[Any], list[Any]]:
         """Wait until `num` of the calls are done or the time is over; the done ones and the others."""
 
@@ -258,6 +261,10 @@ class SerialEngine:
         if call.error is not None:
             raise call.error
         return call.value
+
+    def results(self, calls: Sequence[SerialCall]) -> list[Any]:
+        """The calls' values."""
+        return [self.result(call) for call in calls]
 
     def wait(
         self, calls: Sequence[SerialCall], timeout_s: float | None = None, num: int = 1, draw: Draw | None = None

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from flowrl.errors import ActorDiedError
-from flowrl.iter.nodes import short
+from flowrl.iter.naming import short
 from flowrl.iter.signals import with_note
 
 __all__ = ["Failure", "RemoteTraceback"]

@@ -60,8 +60,8 @@ class _Gather(StageObject):
         shard.calls.clear()
         shard.num_ready = 0
 
-    def answer_of(self, shard: OpenShard) -> Any:
-        """The shard's oldest answer. An error means that the call itself failed; a dead actor's shard is dropped."""
+    def take(self, shard: OpenShard) -> Any:
+        """The shard's oldest call, which nobody has to wait for any more."""
         call = shard.calls.popleft()
         if self.run.pending.pop(call, None) is not None:
             # A later call was reported before this older one: report it again.
@@ -69,6 +69,11 @@ class _Gather(StageObject):
             if later is not None:
                 self.run.pending[later] = (self, shard)
         shard.num_ready = max(0, shard.num_ready - 1)
+        return call
+
+    def answer_of(self, shard: OpenShard) -> Any:
+        """The shard's oldest answer. An error means that the call itself failed; a dead actor's shard is dropped."""
+        call = self.take(shard)
         try:
             return self.run.engine.result(call)
         except ActorDiedError as error:
@@ -205,25 +210,37 @@ class BarrierGather(_Gather):
 
     def _collect(self) -> None:
         at_work = []
-        for shard in list(self.live):
-            if shard not in self.partial:
-                entries = self._entries(shard)
-                if entries is None:
-                    at_work.append(shard)
-                else:
-                    self.partial[shard] = entries
+        ready = [shard for shard in self.live if shard not in self.partial]
+        for shard, (x, error) in zip(ready, self._answers(ready)):
+            entries: list[_Entry] | None = [(None, shard, error)] if error is not None else self._entries(shard, x)
+            if entries is None:
+                at_work.append(shard)
+            else:
+                self.partial[shard] = entries
         for shard in at_work:
             self.ask(shard)
         if not at_work:
             for shard in self.shards:
                 self.round.extend(self.partial.pop(shard, ()))
 
-    def _entries(self, shard: OpenShard) -> list[_Entry] | None:
-        """What a ready shard adds to the round; None where it has nothing yet."""
+    def _answers(self, shards: list[OpenShard]) -> list[tuple[Any, Exception | None]]:
+        """Each shard's answer or error: all in one call of the engine, unless one of them has failed."""
         try:
-            x = self.answer_of(shard)
+            values = self.run.engine.results([shard.calls[0] for shard in shards])
+        except Exception:
+            return [self._answer_or_error(shard) for shard in shards]
+        for shard in shards:
+            self.take(shard)
+        return [(x, None) for x in values]
+
+    def _answer_or_error(self, shard: OpenShard) -> tuple[Any, Exception | None]:
+        try:
+            return self.answer_of(shard), None
         except Exception as error:
-            return [(None, shard, error)]
+            return None, error
+
+    def _entries(self, shard: OpenShard, x: Any) -> list[_Entry] | None:
+        """What a shard's answer adds to the round; None where it has nothing yet."""
         if x.__class__ is not Answer:
             return [(x, shard, None)]
         failure = self.open_answer(x, shard)

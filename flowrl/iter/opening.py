@@ -15,19 +15,8 @@ from flowrl.errors import ActorDiedError, PlanError
 from flowrl.iter.fuse import LinearOp
 from flowrl.iter.gathers import OpenShard
 from flowrl.iter.handles import ActorHandle, Handle
-from flowrl.iter.nodes import (
-    Actors,
-    Gather,
-    Map,
-    Node,
-    Repartition,
-    SelectShards,
-    Shards,
-    ShardUnion,
-    Stage,
-    label_of,
-    walk,
-)
+from flowrl.iter.naming import label_of
+from flowrl.iter.nodes import Actors, Gather, Map, Node, Repartition, SelectShards, Shards, ShardUnion, Stage, walk
 from flowrl.iter.shard import NUM_SLOTS, ParallelIteratorWorker, Repartitioned, ShardSpec
 from flowrl.iter.signals import with_note
 

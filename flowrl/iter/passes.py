@@ -12,6 +12,7 @@ from typing import Any
 
 from flowrl.errors import PlanError
 from flowrl.iter.handles import Handle, handles_in
+from flowrl.iter.naming import label_of
 from flowrl.iter.nodes import (
     Actors,
     Child,
@@ -25,7 +26,6 @@ from flowrl.iter.nodes import (
     Stage,
     Union,
     is_parallel,
-    label_of,
     walk,
 )
 from flowrl.iter.opening import shards_of

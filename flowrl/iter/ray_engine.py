@@ -15,7 +15,7 @@ os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
 
 import ray
 from ray import cloudpickle
-from ray.exceptions import RayActorError, RayTaskError
+from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from flowrl.errors import ActorDiedError, ClusterError
@@ -28,6 +28,7 @@ __all__ = ["RayEngine"]
 
 FIT_S = 10.0
 POLL_S = 0.1
+DIE_S = 1.0
 
 
 class RayActorDiedError(ActorDiedError, RayActorError):  # type: ignore[misc]
@@ -109,9 +110,16 @@ class RayEngine:
         return self._actor_classes[cls].options(**_options(resources or {})).remote(*args)
 
     def stop(self, actor: Any) -> None:
-        """End the actor's process; its calls fail from the moment that it is gone."""
-        if ray.is_initialized():
-            ray.kill(actor)
+        """End the actor's process. It takes some milliseconds to die, and is dead when this returns."""
+        if not ray.is_initialized():
+            return
+        ray.kill(actor)
+        until = time.monotonic() + DIE_S
+        try:
+            while time.monotonic() < until:
+                ray.get(actor.__ray_ready__.remote(), timeout=DIE_S)
+        except (RayActorError, GetTimeoutError):
+            return
 
     def call(self, actor: Any, method: str, *args: Any) -> Any:
         """`method(*args)` of the actor, or of the one behind a handle, as an `ObjectRef`."""
@@ -134,6 +142,13 @@ class RayEngine:
             raise cause from error
         except RayActorError as error:
             raise RayActorDiedError(f"the actor's process is gone: {error}") from error
+
+    def results(self, calls: Sequence[Any]) -> list[Any]:
+        """All values by one `ray.get`; an error comes as Ray has it: ask for each `result` then."""
+        values = ray.get(list(calls))
+        for value in values:
+            lock(value)
+        return values  # type: ignore[no-any-return]
 
     def wait(self, calls: Sequence[Any], timeout_s: float | None = None, num: int = 1) -> tuple[list[Any], list[Any]]:
         """`ray.wait`: the done calls, oldest first, and the others."""

@@ -1,4 +1,4 @@
-"""A run: it checks the plan, opens what the plan names, gives each kind of node its meaning, and is where the driver sleeps.
+"""A run: it checks the plan, opens what the plan names, has it compiled, and is where the driver sleeps.
 
 Everything that a run opens hangs on one exit stack and is closed in reverse, whatever happens. When no stage has an item
 the run sleeps once, on everything together: in the engine's `wait` where there are only calls, else on one event that
@@ -7,48 +7,23 @@ calls, queues and threads set.
 
 from __future__ import annotations
 
-import copy
 import random
 import threading
 import time
-from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from typing import Any
 
 from flowrl.errors import DeadlockError
 from flowrl.iter import opening
-from flowrl.iter.chain import build_chain
+from flowrl.iter.compile import build
 from flowrl.iter.engine import Draw, Engine, SerialEngine
-from flowrl.iter.fuse import LinearOp
-from flowrl.iter.gathers import AsyncGather, BarrierGather
+from flowrl.iter.gathers import BarrierGather
 from flowrl.iter.handles import Handle
-from flowrl.iter.nodes import (
-    Child,
-    Combine,
-    Dequeue,
-    Duplicate,
-    Filter,
-    Flatten,
-    Gather,
-    LinearStage,
-    LocalSource,
-    Map,
-    Node,
-    Put,
-    Shuffle,
-    Stage,
-    Transform,
-    Union,
-    label_of,
-    own_operator,
-    walk,
-)
+from flowrl.iter.naming import label_of
+from flowrl.iter.nodes import Dequeue, LinearStage, Node, Put, Shuffle, Stage, Union, walk
 from flowrl.iter.passes import check, named_handles
-from flowrl.iter.ports import DequeueStage, PutStage
 from flowrl.iter.queues import Port, Queue
 from flowrl.iter.signals import BLOCKED, BUSY, END, PENDING, Signal, with_note
-from flowrl.iter.sources import Feed
-from flowrl.iter.unions import ChildStage, DuplicateStage, LocalRoundRobin, UnionStage
 from flowrl.metrics.context import MetricsContext
 from flowrl.metrics.names import NUM_ITEMS_DROPPED
 
@@ -115,7 +90,7 @@ class Run:
             for handle, node in handles.items():
                 self._open_named(handle, node)
             self._open_ports(nodes)
-            self.root = self._build(self.root_node)
+            self.root = build(self, self.root_node)
             gathers = list(self.gathers.values())
             self.lone_barrier = len(gathers) == 1 and isinstance(gathers[0], BarrierGather) and not self.ports
             self.has_checks = any(isinstance(node, Dequeue) and node.check is not None for node in nodes)
@@ -180,66 +155,6 @@ class Run:
         for port in self.ports.values():
             port.signal = PENDING if port.outside and not self.thread_between else BLOCKED
 
-    # --- what each kind of node means ---------------------------------------------------------------------------
-
-    def _build(self, node: Node) -> Any:
-        """The stage object whose items are the node's."""
-        if node in self.stages:
-            return self.stages[node][0]
-        chain: list[Stage] = []
-        base = node
-        while isinstance(base, Stage):
-            chain.append(base)
-            base = base.input
-        if chain or isinstance(base, LocalSource):
-            return self._build_chain(chain[::-1], base)
-        made = self._make(base)
-        return self._record(base, made)
-
-    def _record(self, node: Node, stage: Any, place: int = -1) -> Any:
-        self.stages[node] = (stage, place)
-        if stage not in self.objects:
-            self.objects.append(stage)
-            close = getattr(stage, "close", None)
-            if close is not None:
-                self.stack.callback(close)
-        return stage
-
-    def _build_chain(self, chain: list[Stage], base: Node) -> Any:
-        local = isinstance(base, LocalSource)
-        upstream = None if local else self._build(base)
-        feed = Feed(self._own_copy(base.iterable)) if isinstance(base, LocalSource) else None
-        ops = [LinearOp(self._fresh(self.seeded(node)), label_of(node)) for node in chain]
-        above = [*walk(base), *chain]
-        waits = any(_may_wait(node) for node in above) or (self.has_branches and any(_may_drop(node) for node in above))
-        made, exits = build_chain(
-            ops,
-            upstream,
-            feed,
-            label_of(base),
-            self.metrics,
-            tagged=self.tagged and not local,
-            loops=True,
-            waits=waits,
-            special=self._put_stage,
-        )
-        if local:
-            self._record(base, made[0], 0)
-            self.feeds.append(made[0])
-        for node, (index, place) in zip(chain, exits):
-            self._record(node, made[index], place)
-        return made[-1]
-
-    def _own_copy(self, fn: Any) -> Any:
-        return copy.deepcopy(fn) if own_operator(fn) else fn
-
-    def _fresh(self, stage: LinearStage) -> LinearStage:
-        """The stage as when the plan was built: flowrl's own operators anew, a user's callable as it is."""
-        if isinstance(stage, Map | Combine | Filter | Transform) and own_operator(stage.fn):
-            fn = copy.deepcopy(stage.fn)
-            return Map(fn, stage.max_concurrency, stage.resources) if isinstance(stage, Map) else type(stage)(fn)
-        return stage
-
     def seeded(self, node: Stage) -> LinearStage:
         """The node's stage; a shuffle without a seed gets one for this run, on the serial engine from the engine's own."""
         stage = node.stage
@@ -251,44 +166,6 @@ class Run:
             )
             self.seeds[node] = draws.getrandbits(32)
         return Shuffle(stage.shuffle_buffer_size, self.seeds[node])
-
-    def _put_stage(self, op: LinearOp, upstream: Any) -> PutStage:
-        assert isinstance(op.stage, Put)
-        stage = PutStage(upstream, self.ports[id(op.stage.queue)], op.label)
-        self.meeting.append(stage)
-        return stage
-
-    def _make(self, node: Node) -> Any:
-        return _MEANING[type(node)](self, node)
-
-    def _make_gather(self, node: Gather) -> Any:
-        shards = opening.open_shards(self, node)
-        if node.mode == "async":
-            gather: Any = AsyncGather(self, shards, label_of(node), node.num_async)
-        else:
-            gather = BarrierGather(self, shards, label_of(node), lists=node.mode == "lists")
-        self.gathers[node] = gather
-        return gather
-
-    def _make_union(self, node: Union) -> Any:
-        members = [self._build(member) for member in node.members]
-        plain = node.deterministic and node.outputs is None and all(weight == 1 for weight in node.weights)
-        if plain and not any(_may_wait(above) for above in walk(node)):
-            return LocalRoundRobin(self, members)
-        return UnionStage(self, members, node.weights, node.deterministic, node.outputs)
-
-    def _make_duplicate(self, node: Duplicate) -> DuplicateStage:
-        return DuplicateStage(self._build(node.input), self.tagged)
-
-    def _make_child(self, node: Child) -> ChildStage:
-        stage = ChildStage(self._build(node.input), label_of(node))
-        self.meeting.append(stage)
-        return stage
-
-    def _make_dequeue(self, node: Dequeue) -> DequeueStage:
-        stage = DequeueStage(self.ports[id(node.queue)], node.check, label_of(node))
-        self.meeting.append(stage)
-        return stage
 
     # --- moving and waiting -------------------------------------------------------------------------------------
 
@@ -372,12 +249,18 @@ class Run:
     def _wait_for_call(self) -> None:
         calls = list(self.pending)
         done: list[Any] = []
-        if self.num_sleeps >= min(len(calls), LOOK_EVERY_SLEEPS) and not self.lone_barrier:
+        if self.lone_barrier:
+            told = [call for call in calls if isinstance(self.pending[call][0], _Told)]
+            heard = self.engine.wait(told, 0, len(told))[0] if told else []
+            # It needs all of its own, so it sleeps where it gets them.
+            self._mark_ready([call for call in calls if call not in told or call in heard] if told else calls)
+            return
+        if self.num_sleeps >= min(len(calls), LOOK_EVERY_SLEEPS):
             self.num_sleeps = 0
             done = self.engine.wait(calls, 0, len(calls))[0]
         if not done:
             self.num_sleeps += 1
-            done = self.engine.wait(calls, None, len(calls) if self.lone_barrier else 1)[0]
+            done = self.engine.wait(calls, None, 1)[0]
         self._mark_ready(done)
 
     def _wait_for_event(self) -> None:
@@ -412,16 +295,6 @@ class Run:
         return time.monotonic() - self.started_s
 
 
-def _may_wait(node: Node) -> bool:
-    """Whether its stage can be PENDING or BLOCKED."""
-    return isinstance(node, Gather | Dequeue | Child) or (isinstance(node, Stage) and isinstance(node.stage, Put))
-
-
-def _may_drop(node: Node) -> bool:
-    """Whether it can take many items without handing on any."""
-    return isinstance(node, Stage) and isinstance(node.stage, Filter | Combine | Flatten)
-
-
 class _Told:
     """Stands in `pending` for a call that only its error matters of."""
 
@@ -434,12 +307,3 @@ class _Told:
             self.run.engine.result(self.call)
         except Exception as error:
             self.run.told.append(error)
-
-
-_MEANING: Mapping[type[Node], Callable[[Run, Any], Any]] = {
-    Gather: Run._make_gather,
-    Union: Run._make_union,
-    Duplicate: Run._make_duplicate,
-    Child: Run._make_child,
-    Dequeue: Run._make_dequeue,
-}

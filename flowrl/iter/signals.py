@@ -7,7 +7,7 @@ import traceback
 from typing import Any, Final
 
 from flowrl.errors import RunError
-from flowrl.iter.nodes import name_of, short
+from flowrl.iter.naming import name_of, short
 
 __all__ = [
     "BLOCKED",

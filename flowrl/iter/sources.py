@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from flowrl.errors import PlanError
-from flowrl.iter.nodes import short
+from flowrl.iter.naming import short
 from flowrl.iter.signals import EMPTY
 
 __all__ = ["Feed", "make_iterable", "refuse_one_shot"]

@@ -10,7 +10,7 @@ from flowrl.errors import PlanError
 from flowrl.iter import nodes
 from flowrl.iter.building import weights_for
 from flowrl.iter.iterators import LocalIterator
-from flowrl.iter.nodes import plan_line, short
+from flowrl.iter.naming import plan_line, short
 from flowrl.iter.queues import is_queue
 
 __all__ = ["Concurrently", "Dequeue", "Enqueue"]

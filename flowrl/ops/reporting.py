@@ -16,7 +16,7 @@ from flowrl.config import AlgorithmConfig
 from flowrl.errors import PlanError
 from flowrl.iter.building import at_least
 from flowrl.iter.iterators import LocalIterator
-from flowrl.iter.nodes import plan_line, short
+from flowrl.iter.naming import plan_line, short
 from flowrl.metrics.context import get_metrics
 from flowrl.metrics.names import (
     EPISODES,

@@ -12,7 +12,8 @@ from flowrl.batch import SampleBatch
 from flowrl.errors import PlanError
 from flowrl.iter.building import at_least
 from flowrl.iter.iterators import LocalIterator, ParallelIterator
-from flowrl.iter.nodes import Actors, LocalSource, plan_line, short
+from flowrl.iter.naming import plan_line, short
+from flowrl.iter.nodes import Actors, LocalSource
 from flowrl.metrics.context import get_metrics
 from flowrl.metrics.names import EPISODES, NUM_EPISODES, NUM_STEPS_SAMPLED
 from flowrl.metrics.values import Log

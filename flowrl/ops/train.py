@@ -8,7 +8,7 @@ from typing import Any
 from flowrl.batch import SampleBatch
 from flowrl.errors import PlanError
 from flowrl.iter.building import at_least
-from flowrl.iter.nodes import plan_line, short
+from flowrl.iter.naming import plan_line, short
 from flowrl.metrics.context import get_metrics
 from flowrl.metrics.names import LEARNER, NUM_STEPS_TRAINED, NUM_WEIGHT_SYNCS
 from flowrl.rollout.worker_set import WorkerSet

@@ -26,7 +26,7 @@ def without_times(result: dict) -> dict:
     return {**{name: value for name, value in result.items() if name not in ("time_s", "steps_per_s")}, "info": info}
 
 
-def test_serial_and_ray_give_the_same_bits_after_three_iterations(on_ray):  # C12, kind L2
+def test_serial_and_ray_give_the_same_bits_after_three_iterations(on_ray):  # C12
     on_serial = weights_and_results("serial")
     on_ray = weights_and_results("ray")
     assert [without_times(result) for result in on_serial[1]] == [without_times(result) for result in on_ray[1]]

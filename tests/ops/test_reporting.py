@@ -44,7 +44,7 @@ def test_a_result_is_a_plain_dict_with_all_that_the_design_names():
     assert (result["episode_return_mean"], result["episode_len_mean"], result["episodes_this_iter"]) == (6.0, 3.0, 3)
 
 
-def test_before_the_first_finished_episode_the_mean_is_nan_and_null_in_a_file():  # kind H1
+def test_before_the_first_finished_episode_the_mean_is_nan_and_null_in_a_file():
     results = report_of(config(length=150, rollout_fragment_length=50), 3)
     assert [result["episodes_this_iter"] for result in results] == [0, 0, 1]
     assert math.isnan(results[0]["episode_return_mean"])
