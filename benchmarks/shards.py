@@ -16,6 +16,8 @@ from flowrl.iter import ParallelIterator, from_iterators, from_range
 
 WARM_UP = 200
 ENDLESS = 10**9
+TINY_PAIRS = 31
+"""A pair of so small items varies by 10 to 20 %."""
 
 
 def plus_one(x: int) -> int:
@@ -95,6 +97,7 @@ def tiny_items() -> list[Row]:
                 },
                 1500,
                 stack,
+                num_pairs=TINY_PAIRS,
             )
     with ExitStack() as stack:
         rows += side_by_side(
@@ -106,6 +109,7 @@ def tiny_items() -> list[Row]:
             },
             1500,
             stack,
+            num_pairs=TINY_PAIRS,
         )
     return rows
 

@@ -30,8 +30,10 @@ from flowrl.metrics.names import NUM_ITEMS_DROPPED
 __all__ = ["Run"]
 
 LOOK_EVERY_S = 0.0005
+AT_ONCE_S = 0.0002
 LOOK_EVERY_SLEEPS = 8
-"""`wait` for one of several calls may pass by a ready one, so after so many of them the run looks at all."""
+"""`wait` for one of several calls may pass by others that are ready: where it comes back at once the run looks at all of them the
+next time, and after so many sleeps anyway."""
 CHECK_EVERY_S = 0.25
 """How often a sleeping run asks the `check` of its `Dequeue`s."""
 COUNTED_ITEM_S = 0.001
@@ -255,12 +257,15 @@ class Run:
             # It needs all of its own, so it sleeps where it gets them.
             self._mark_ready([call for call in calls if call not in told or call in heard] if told else calls)
             return
-        if self.num_sleeps >= min(len(calls), LOOK_EVERY_SLEEPS):
-            self.num_sleeps = 0
+        if self.num_sleeps >= LOOK_EVERY_SLEEPS:
             done = self.engine.wait(calls, 0, len(calls))[0]
+            if not done:
+                self.num_sleeps = 0
         if not done:
-            self.num_sleeps += 1
+            start = time.perf_counter()
             done = self.engine.wait(calls, None, 1)[0]
+            at_once = time.perf_counter() - start < AT_ONCE_S
+            self.num_sleeps = LOOK_EVERY_SLEEPS if at_once else self.num_sleeps + 1
         self._mark_ready(done)
 
     def _wait_for_event(self) -> None:
