@@ -7,6 +7,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 .PHONY: demo test check lint bench clean
 
 $(VENV)/run.stamp: pyproject.toml constraints.txt
+	@echo "making $(VENV) and installing into it: about a minute"
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e .
 	touch $@

@@ -92,7 +92,7 @@ def draw_curve(results: list[dict[str, Any]], path: Path) -> None:
     )
     axes.axhline(TARGET_RETURN, linestyle="--", color="grey", linewidth=1, label=f"solved: {TARGET_RETURN:g}")
     axes.set(xlabel="env steps", ylabel="episode return", title=f"{CONFIG.env}", ylim=(0, None))
-    axes.legend(loc="lower right", frameon=False)
+    figure.legend(loc="outside lower center", ncols=2, frameon=False)
     figure.savefig(path, dpi=150)
 
 

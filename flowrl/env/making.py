@@ -58,7 +58,13 @@ def _make(env: str | Callable[[EnvContext], Any] | None, context: EnvContext) ->
         return gym.make(env, disable_env_checker=True, **context)
     if env is None:
         raise ValueError("env=None: name a gymnasium id, an env class or a function that makes an env in the config")
-    made = env(context)
+    try:
+        made = env(context)
+    except TypeError as error:
+        error.add_note(
+            "an env class or function of a config is called with one dict, the env_config: for keywords pass `lambda c: MyEnv(**c)`"
+        )
+        raise
     if not isinstance(made, gym.Env):
         raise ValueError(
             f"{env!r} made {type(made).__name__}: expected a gymnasium.Env, return one (a vector of envs is what num_envs is for)"

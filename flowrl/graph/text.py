@@ -11,6 +11,7 @@ from flowrl.graph.records import EdgeRecord, Flow, PlanRecord
 __all__ = ["explain"]
 
 _Row = tuple[str, ...]
+_LEGEND = "in, out: items that went into the edge to the operator above, and out of it; held: parked at its end"
 _COLUMNS: _Row = ("place", "line", "in", "out", "held", "operator")
 
 
@@ -24,6 +25,7 @@ def explain(plan: PlanRecord) -> str:
     >>> gather = NodeRecord("n1", "gather_sync", (), "driver", 0, "plan.py:4")
     >>> print(explain(PlanRecord((source, gather), (EdgeRecord("n0", "n1", flow=Flow(9, 8, 1)),), root="n1", engine="serial")))
     2 operators, engine: serial
+    in, out: items that went into the edge to the operator above, and out of it; held: parked at its end
     place      line       in  out  held  operator
     driver     plan.py:4                 n1 gather_sync
     shards ×2  plan.py:3   9    8     1  └─ n0 from_range(n=9)
@@ -32,7 +34,8 @@ def explain(plan: PlanRecord) -> str:
     cells = [_aligned(column) for column in columns]
     engine = f"engine: {visible(plan.engine)}" if plan.engine else "not running"
     head = f"{len(plan.nodes)} operator{'' if len(plan.nodes) == 1 else 's'}, {engine}"
-    return "\n".join([head, *("  ".join(row).rstrip() for row in zip(*cells, strict=True))])
+    legend = [_LEGEND] if any(edge.flow is not None for edge in plan.edges) else []
+    return "\n".join([head, *legend, *("  ".join(row).rstrip() for row in zip(*cells, strict=True))])
 
 
 def _aligned(column: _Row) -> list[str]:

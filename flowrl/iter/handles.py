@@ -75,7 +75,7 @@ class Handle:
             if context is None or context.run is None:
                 raise NotOpenError(
                     f"nothing runs behind {self!r}: use it inside a running plan (`with plan.run() as stream:`), or open it "
-                    "yourself with `with handle.open():` and what you opened stays open from plan to plan"
+                    "yourself (`with workers.open():`, `with queue.open():`); what you opened keeps its contents from plan to plan"
                 )
             context.run.open_handle(self)
         return self._live

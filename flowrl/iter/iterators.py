@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
 from numbers import Integral
 from types import TracebackType
-from typing import Any, Literal, Self, TypeVar
+from typing import Any, Literal, NoReturn, Self, TypeVar
 
 from flowrl.errors import PlanError
 from flowrl.iter.building import at_least, weights_for
@@ -163,6 +163,11 @@ class ParallelIterator(Plan[T]):
     def show(self, n: int = 20) -> None:
         """Print the first `n` items by `gather_sync`, in a run of its own."""
         self.gather_sync().show(n)
+
+    def run(self, engine: Any = None) -> NoReturn:
+        """Refused: the items never leave their shards; gather first."""
+        self.check()
+        raise AssertionError("a plan that ends in its shards never passes its check")
 
     def __iter__(self) -> Iterator[T]:
         raise TypeError(

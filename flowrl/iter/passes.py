@@ -119,13 +119,13 @@ def _check_queues(nodes: list[Node]) -> None:
                 raise PlanError(
                     f"{label_of(first)} writes {shared!r} and nothing in the plan reads it, so it would fill and stop: add "
                     "Dequeue(queue) as a branch of "
-                    "Concurrently, or use a queue.Queue for a thread of your own"
+                    "Concurrently, or, for a thread of your own, open the queue yourself (`with queue.open():`)"
                 )
             if read and not written:
                 raise PlanError(
                     f"{label_of(first)} reads {shared!r} and nothing in the plan writes it, so it would wait for ever: add "
                     ".for_each(Enqueue(queue)) to "
-                    "another branch, or use a queue.Queue for a thread of your own"
+                    "another branch, or, for a thread of your own, open the queue yourself (`with queue.open():`)"
                 )
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from flowrl.errors import QueueClosedError
 from flowrl.iter.chain import StageObject
-from flowrl.iter.queues import Port
+from flowrl.iter.queues import Port, queue_name
 from flowrl.iter.signals import END, Signal, call_user, with_note
 
 __all__ = ["DequeueStage", "PutStage"]
@@ -72,7 +72,9 @@ class DequeueStage(StageObject):
                 return END
             self.told = True
             raise with_note(
-                QueueClosedError(f"check() of {self.label} is false and {self.port!r} items: whoever wrote to it has stopped"),
+                QueueClosedError(
+                    f"check() of {self.label} is false and {queue_name(self.port.queue)} is empty: whoever wrote to it has stopped"
+                ),
                 f"in {self.label}",
             )
         self.told = False

@@ -105,7 +105,7 @@ class Run:
         try:
             self.open_handle(handle)
         except Exception as error:
-            with_note(error, f"while {handle!r} of {label_of(node)} was opened")
+            with_note(error, f"while the {type(handle).__name__} of {label_of(node)} was opened")
             raise
 
     def open_handle(self, handle: Handle) -> None:

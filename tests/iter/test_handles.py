@@ -81,7 +81,7 @@ def test_calling_a_method_without_remote_says_what_to_do():
 
 
 def test_a_closed_handle_says_what_to_do():
-    with pytest.raises(NotOpenError, match=r"nothing runs behind ActorHandle\(Recorder, closed\).*with plan\.run\(\).*handle\.open\(\)"):
+    with pytest.raises(NotOpenError, match=r"nothing runs behind ActorHandle\(Recorder, closed\).*with plan\.run\(\).*queue\.open\(\)"):
         ActorHandle(Recorder).tell.remote(1)
 
 
