@@ -188,7 +188,7 @@ class ThreadTransform(StageObject):
         self.to_thread, self.to_driver = threading.Semaphore(0), threading.Semaphore(0)
         self.given: Any = None
         self.asked: tuple[str, Any] = ("start", None)
-        self.closing = False
+        self.closing = self.working = False
 
     def take(self) -> Any:
         """What fn sees of upstream, in its thread: items, and an end."""
@@ -228,14 +228,22 @@ class ThreadTransform(StageObject):
         self.to_driver.release()
 
     def _resume(self) -> None:
+        """Let the thread work until it asks for something. Interrupted, the driver waits for that in the next pull."""
+        self.working = True
         if self.thread is None:
             self.thread = threading.Thread(target=self._work, name=f"flowrl {self.label}", daemon=True)
             self.thread.start()
         else:
             self.to_thread.release()
+        self._await_thread()
+
+    def _await_thread(self) -> None:
         self.to_driver.acquire()
+        self.working = False
 
     def pull(self) -> Any:
+        if self.working:
+            self._await_thread()
         if self.asked[0] == "start":
             self._resume()
         while self.asked[0] == "input":

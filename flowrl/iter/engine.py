@@ -136,10 +136,11 @@ class SerialCall:
             if self.actor.instance is None:
                 raise ActorDiedError(f"{self.actor!r} was stopped, and {self.method}() was asked of it afterwards: start a new actor")
             self.value = freeze(getattr(self.actor.instance, self.method)(*self.args))
+        except KeyboardInterrupt:
+            self.error = RunError(f"{self.method}() of {self.actor!r} was interrupted: what it was making is lost")
+            raise
         except BaseException as error:
             self.error = error
-            if isinstance(error, KeyboardInterrupt):
-                raise
         finally:
             self.done = True
             self.args = ()

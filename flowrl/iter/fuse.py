@@ -147,8 +147,10 @@ def _compile(kinds: tuple[str, ...], from_feed: bool, tagged: bool, loop: bool) 
                 depth,
                 "slot[0] = before",
                 "yield x",
-                "if owner.is_over:",
-                "    return",
+                "if halt:",
+                "    if owner.is_over:",
+                "        return",
+                "    raise halt.pop(0)",
                 "slot = ACTIVE.slot",
                 "before = slot[0]",
                 "slot[0] = context",
@@ -220,7 +222,7 @@ def _compile(kinds: tuple[str, ...], from_feed: bool, tagged: bool, loop: bool) 
     out.add(1, "buffer = state.buffer", f"def {'loop(owner, ' if loop else 'pull('}{quick}):")
     depth = 2
     if loop:
-        out.add(2, "slot = ACTIVE.slot", "before = slot[0]", "slot[0] = context", "try:")
+        out.add(2, "halt = owner.halt", "slot = ACTIVE.slot", "before = slot[0]", "slot[0] = context", "try:")
         depth = 3
     elif drops:
         out.add(2, "idle = 0")
@@ -269,6 +271,8 @@ def _compile(kinds: tuple[str, ...], from_feed: bool, tagged: bool, loop: bool) 
         out.add(
             2,
             "except GeneratorExit:",
+            "    if slot[0] is context:",
+            "        slot[0] = before",
             "    raise",
             "except BaseException as error:",
             "    slot[0] = before",

@@ -7,7 +7,7 @@ which call is done. A shard answers in the order of its calls, so the oldest one
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -53,6 +53,8 @@ class _Gather(StageObject):
 
     def drop(self, shard: OpenShard) -> None:
         """The shard has ended or died: nobody waits for its calls any more."""
+        if shard.ended:
+            return
         shard.ended = True
         self.live.remove(shard)
         for call in shard.calls:
@@ -78,6 +80,8 @@ class _Gather(StageObject):
             return self.run.engine.result(call)
         except ActorDiedError as error:
             self.drop(shard)
+            if not self.run.is_first_news_of(shard.sources[0]):
+                return Answer(signal=END)
             with_note(error, f"in {self.label}{shard.where}; the other shards go on")
             raise
         except BaseException as error:
@@ -85,19 +89,23 @@ class _Gather(StageObject):
             raise
 
     def open_answer(self, answer: Answer, shard: OpenShard) -> BaseException | None:
-        """Merge what was counted, drop the shard at its end; the failure in the answer, if there is one."""
+        """Merge what was counted, drop the shard at its end; what went wrong there or here, if anything did. Never raises."""
+        wrong: BaseException | None = None
         if answer.counted:
-            self.run.metrics.merge(answer.counted)
+            try:
+                self.run.metrics.merge(answer.counted)
+            except Exception as error:
+                wrong = with_note(error, f"in {self.label}{shard.where}, where its metrics were merged")
         if answer.signal is END:
             self.drop(shard)
-        if answer.failure is None:
-            return None
-        dead = answer.failure.dead_actor
-        if dead:
-            if dead in self.run.dead_actors:
-                return None
-            self.run.dead_actors.add(dead)
-        return answer.failure.error(self.run.engine.loads)
+        if answer.failure is None or (answer.failure.dead_actor and not self.run.is_first_news_of(answer.failure.dead_actor)):
+            return wrong
+        if wrong is not None:
+            self.run.told.append(wrong)
+        try:
+            return answer.failure.error(self.run.engine.loads)
+        except Exception as error:
+            return with_note(error, f"in {self.label}{shard.where}, where its error was unpickled:\n{answer.failure.text}")
 
 
 class AsyncGather(_Gather):
@@ -210,9 +218,8 @@ class BarrierGather(_Gather):
 
     def _collect(self) -> None:
         at_work = []
-        ready = [shard for shard in self.live if shard not in self.partial]
-        for shard, (x, error) in zip(ready, self._answers(ready)):
-            entries: list[_Entry] | None = [(None, shard, error)] if error is not None else self._entries(shard, x)
+        for shard, x in self._answers([shard for shard in self.live if shard not in self.partial]):
+            entries = self._entries(shard, x)
             if entries is None:
                 at_work.append(shard)
             else:
@@ -223,30 +230,37 @@ class BarrierGather(_Gather):
             for shard in self.shards:
                 self.round.extend(self.partial.pop(shard, ()))
 
-    def _answers(self, shards: list[OpenShard]) -> list[tuple[Any, Exception | None]]:
-        """Each shard's answer or error: all in one call of the engine, unless one of them has failed."""
+    def _answers(self, shards: list[OpenShard]) -> Iterator[tuple[OpenShard, Any]]:
+        """Each shard and its answer: all in one call of the engine, unless one of them has failed. That one is in the round already."""
         try:
             values = self.run.engine.results([shard.calls[0] for shard in shards])
-        except Exception:
-            return [self._answer_or_error(shard) for shard in shards]
-        for shard in shards:
-            self.take(shard)
-        return [(x, None) for x in values]
-
-    def _answer_or_error(self, shard: OpenShard) -> tuple[Any, Exception | None]:
-        try:
-            return self.answer_of(shard), None
-        except Exception as error:
-            return None, error
+        except KeyboardInterrupt:
+            raise
+        except BaseException:
+            for shard in shards:
+                try:
+                    x = self.answer_of(shard)
+                except KeyboardInterrupt:
+                    self.partial[shard] = []
+                    raise
+                except BaseException as error:
+                    self.partial[shard] = [(None, shard, error)]
+                else:
+                    yield shard, x
+        else:
+            for shard in shards:
+                self.take(shard)
+            yield from zip(shards, values)
 
     def _entries(self, shard: OpenShard, x: Any) -> list[_Entry] | None:
         """What a shard's answer adds to the round; None where it has nothing yet."""
         if x.__class__ is not Answer:
             return [(x, shard, None)]
         failure = self.open_answer(x, shard)
+        entries: list[_Entry] = [(item, shard, None) for item in x.items]
         if failure is not None:
-            return [(None, shard, failure)]
-        return [(item, shard, None) for item in x.items] if x.items or x.signal is END else None
+            entries.append((None, shard, failure))
+        return entries if entries or x.signal is END else None
 
     def _whole_round(self) -> list[Any]:
         for index, (_, _, failure) in enumerate(self.round):

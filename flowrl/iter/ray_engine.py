@@ -280,7 +280,7 @@ def _run_task(packed: bytes, boxed: tuple[Any]) -> tuple[Any, dict[str, Any] | N
     try:
         with active(context):
             value = _unpacked(packed)(*boxed)
-    except Exception as error:
+    except BaseException as error:
         value = Failure.of(error, cloudpickle.dumps, cloudpickle.loads)
     return value, None if context.empty else context.take()
 

@@ -13,7 +13,7 @@ import time
 from contextlib import ExitStack
 from typing import Any
 
-from flowrl.errors import DeadlockError
+from flowrl.errors import ActorDiedError, DeadlockError, NotOpenError
 from flowrl.iter import opening
 from flowrl.iter.compile import build
 from flowrl.iter.engine import Draw, Engine, SerialEngine
@@ -51,8 +51,9 @@ class Run:
         self.root_node, self.engine = root, engine
         self.metrics = MetricsContext(run=self)
         self.pending: dict[Any, tuple[Any, Any]] = {}
-        self.dead_actors: set[str] = set()
+        self.dead_actors: set[Any] = set()
         self.told: list[BaseException] = []
+        """Errors that no item stands for, on their way to the consumer."""
         self.stages: dict[Node, tuple[Any, int]] = {}
         """Where each node's items come out: a stage, and which of its counts (-1: `num_out`)."""
         self.objects: list[Any] = []
@@ -77,7 +78,7 @@ class Run:
         self.started_s = time.monotonic()
         self.root: Any = None
         self.lone_barrier = False
-        self.has_checks = self.has_branches = self.thread_between = False
+        self.closed = self.has_checks = self.has_branches = self.thread_between = False
 
     # --- opening and closing ------------------------------------------------------------------------------------
 
@@ -110,25 +111,33 @@ class Run:
 
     def open_handle(self, handle: Handle) -> None:
         """Open a handle for as long as this run lasts."""
+        if self.closed:
+            raise NotOpenError(f"the run that {handle!r} was to be opened for is closed: run the plan again")
         handle.retain(self.engine)
         self.stack.callback(handle.release)
 
     def close(self) -> None:
         """Close all that was opened, last first; what is in flight at actors that go on is dropped and counted."""
+        self.closed = True
         try:
             opening.leave(self)
         finally:
             self.pending.clear()
             self.stack.close()
 
-    def tell(self, call: Any) -> None:
-        """A call whose answer nobody waits for: if it fails, the consumer hears of it."""
-        self.pending[call] = (_Told(self, call), None)
+    def tell(self, call: Any, to: Any = None) -> None:
+        """A call (`to` an actor or its handle) whose answer nobody waits for: if it fails, the consumer hears of it."""
+        self.pending[call] = (_Told(self, call, to), None)
         if len(self.pending) > MAX_TOLD:  # a plan that never sleeps would never look at them
             calls = [call for call, (stage, _) in self.pending.items() if isinstance(stage, _Told)]
             self._mark_ready(self.engine.wait(calls, 0, len(calls))[0])
-        if self.told:
-            raise self.told.pop(0)
+
+    def is_first_news_of(self, dead: Any) -> bool:
+        """Whether nobody has told yet that this actor is dead: it is told of once."""
+        if dead in self.dead_actors:
+            return False
+        self.dead_actors.add(dead)
+        return True
 
     def count_dropped(self, num_items: int) -> None:
         """Items that were made and will not be handed out."""
@@ -184,7 +193,7 @@ class Run:
             if self.told:
                 raise self.told.pop(0)
             x = self.root.pull()
-        if x is END and self.pending:
+        if x is END:
             self._hear_the_told()
         return x
 
@@ -303,12 +312,15 @@ class Run:
 class _Told:
     """Stands in `pending` for a call that only its error matters of."""
 
-    def __init__(self, run: Run, call: Any) -> None:
-        self.run, self.call = run, call
+    def __init__(self, run: Run, call: Any, to: Any) -> None:
+        self.run, self.call, self.to = run, call, to
 
     def mark_ready(self, shard: None) -> None:
         """The call is done: keep its error for the consumer."""
         try:
             self.run.engine.result(self.call)
+        except ActorDiedError as error:
+            if self.to is None or self.run.is_first_news_of(self.to):
+                self.run.told.append(error)
         except Exception as error:
             self.run.told.append(error)

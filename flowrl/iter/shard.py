@@ -149,7 +149,7 @@ class PartitionSource:
             except ActorDiedError as error:
                 error.dead_actor = stream[2]
                 raise with_note(error, f"in {stream[2]}") from None
-            except Exception as error:
+            except BaseException as error:
                 self.owed.append(stream)
                 raise with_note(error, f"in {stream[2]}") from None
             self._take(answer, stream)

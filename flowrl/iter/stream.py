@@ -58,6 +58,8 @@ class Stream(Generic[T]):
         self._opened = self._at_end = False
         self.is_over = False
         """Whether it has come to its end or was closed."""
+        self.halt = self._run.told
+        """What stops a loop between two items: errors that no item stands for, or, once it is over, anything."""
 
     @property
     def metrics(self) -> MetricsContext:
@@ -97,8 +99,12 @@ class Stream(Generic[T]):
         return written(self) if written is not None else self._items()
 
     def _items(self) -> Iterator[T]:
-        run, context, pull = self._run, self._run.metrics, self._run.root.pull
-        while not self.is_over:
+        run, context, pull, halt = self._run, self._run.metrics, self._run.root.pull, self.halt
+        while True:
+            if halt:
+                if self.is_over:
+                    return
+                raise halt.pop(0)
             slot = ACTIVE.slot
             before = slot[0]
             slot[0] = context
@@ -120,6 +126,8 @@ class Stream(Generic[T]):
             raise StopIteration
         self._open()
         run = self._run
+        if self.halt:
+            raise self.halt.pop(0)
         slot = ACTIVE.slot
         before = slot[0]
         slot[0] = run.metrics
@@ -147,6 +155,7 @@ class Stream(Generic[T]):
         """Stop all that the run opened. What was counted stays readable."""
         if not self.is_over:
             self.is_over = True
+            self.halt.append(ValueError("this stream is closed"))
             if self._opened:
                 self._flows = flows_of(self._run, ask_shards=False)
                 self._run.close()

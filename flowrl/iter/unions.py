@@ -148,7 +148,7 @@ class LocalRoundRobin(StageObject):
 
     def loop(self, owner: Any) -> Iterator[Any]:
         """What a `for` statement runs; it holds the stream, and tells it of its end and of errors."""
-        pulls, context = self.pulls, self.run.metrics
+        pulls, context, halt = self.pulls, self.run.metrics, owner.halt
         slot = ACTIVE.slot
         before = slot[0]
         slot[0] = context
@@ -165,14 +165,18 @@ class LocalRoundRobin(StageObject):
                     continue
                 slot[0] = before
                 yield x
-                if owner.is_over:
-                    return
+                if halt:
+                    if owner.is_over:
+                        return
+                    raise halt.pop(0)
                 slot = ACTIVE.slot
                 before = slot[0]
                 slot[0] = context
             slot[0] = before
             owner.ended()
         except GeneratorExit:
+            if slot[0] is context:
+                slot[0] = before
             raise
         except BaseException as error:
             slot[0] = before

@@ -48,7 +48,7 @@ class TrainOneStep:
         metrics.counters[NUM_STEPS_TRAINED] += batch.count
         metrics.info[LEARNER] = report = {name: mean.value for name, mean in stats.items()}
         with metrics.timers["sync_weights"]:
-            for call in self.workers.sync_weights():
-                metrics.run.tell(call)
+            for worker, call in zip(self.workers.remote_workers(), self.workers.sync_weights()):
+                metrics.run.tell(call, to=worker)
                 metrics.counters[NUM_WEIGHT_SYNCS] += 1
         return batch, report
