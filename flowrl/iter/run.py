@@ -193,12 +193,10 @@ class Run:
             if self.told:
                 raise self.told.pop(0)
             x = self.root.pull()
-        if x is END:
-            self._hear_the_told()
         return x
 
-    def _hear_the_told(self) -> None:
-        """At the end: the errors of calls that nobody waited for."""
+    def hear_the_told(self) -> None:
+        """At the end: raise the errors of calls that nobody waited for, one a time."""
         calls = [call for call, (stage, _) in self.pending.items() if isinstance(stage, _Told)]
         if calls:
             self._mark_ready(self.engine.wait(calls, TOLD_S, len(calls))[0])

@@ -143,7 +143,8 @@ class Stream(Generic[T]):
         return x  # type: ignore[no-any-return]
 
     def ended(self) -> None:
-        """The plan has no more items: called by its last stage."""
+        """The plan has no more items: called by its last stage. Errors that no item stood for come first."""
+        self._run.hear_the_told()
         self._at_end = True
         self.close()
 
