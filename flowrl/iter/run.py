@@ -30,10 +30,10 @@ from flowrl.metrics.names import NUM_ITEMS_DROPPED
 __all__ = ["Run"]
 
 LOOK_EVERY_S = 0.0005
-AT_ONCE_S = 0.0002
-LOOK_EVERY_SLEEPS = 8
-"""`wait` for one of several calls may pass by others that are ready: where it comes back at once the run looks at all of them the
-next time, and after so many sleeps anyway."""
+AT_ONCE_S = 0.00005
+LOOK_EVERY_SLEEPS = 16
+"""`wait` for one of several calls may pass by others that are ready, so after so many sleeps the run looks at all of them: on Ray that
+costs 76 us where none is ready, and 3 us where one is. A `wait` that came back at once passed some by more likely: two are enough."""
 CHECK_EVERY_S = 0.25
 """How often a sleeping run asks the `check` of its `Dequeue`s."""
 COUNTED_ITEM_S = 0.001
@@ -245,7 +245,7 @@ class Run:
             gather.mark_ready(shard)
 
     def _sleep(self, signal: Signal) -> None:
-        threads_wait = any(port.outside for port in self.ports.values())
+        threads_wait = bool(self.ports) and any(port.outside for port in self.ports.values())
         if self.draw is not None and self.pending:
             self._run_one()
         elif self.pending and not threads_wait:
@@ -265,14 +265,13 @@ class Run:
             self._mark_ready([call for call in calls if call not in told or call in heard] if told else calls)
             return
         if self.num_sleeps >= LOOK_EVERY_SLEEPS:
+            self.num_sleeps = 0
             done = self.engine.wait(calls, 0, len(calls))[0]
-            if not done:
-                self.num_sleeps = 0
         if not done:
             start = time.perf_counter()
             done = self.engine.wait(calls, None, 1)[0]
             at_once = time.perf_counter() - start < AT_ONCE_S
-            self.num_sleeps = LOOK_EVERY_SLEEPS if at_once else self.num_sleeps + 1
+            self.num_sleeps += LOOK_EVERY_SLEEPS // 2 if at_once else 1
         self._mark_ready(done)
 
     def _wait_for_event(self) -> None:
