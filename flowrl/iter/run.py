@@ -30,7 +30,7 @@ from flowrl.metrics.names import NUM_ITEMS_DROPPED
 __all__ = ["Run"]
 
 LOOK_EVERY_S = 0.0005
-AT_ONCE_S = 0.00005
+AT_ONCE_S = 0.0002
 LOOK_EVERY_SLEEPS = 16
 """`wait` for one of several calls may pass by others that are ready, so after so many sleeps the run looks at all of them: on Ray that
 costs 76 us where none is ready, and 3 us where one is. A `wait` that came back at once passed some by more likely: two are enough."""
