@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import textwrap
@@ -20,6 +21,9 @@ from tests.iter.workers import Source
 ROOT = Path(__file__).resolve().parent.parent
 NUM_CPUS = 4
 OBJECT_STORE_BYTES = 200 * 2**20
+
+# A shell starts what runs in its background with SIGINT ignored, and children would inherit that: Ctrl-C is tested all the same.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 class EngineUnderTest:

@@ -25,8 +25,8 @@ __all__ = ["ActorCritic", "DenseLayers", "dense_layers", "forward_dense", "one_t
 DenseLayers: TypeAlias = list[tuple[Array, Array]]
 """Weights `[I, O]` and biases `[O]` of each layer; tanh between them."""
 
-_MAX_INPUTS = 256
-"""OpenBLAS splits a longer sum according to its number of threads."""
+_MAX_MATRIX, _MAX_VECTOR = 1 << 18, 9216
+"""Multiplications of a product up to which OpenBLAS takes one thread, for several rows and for one; beyond, its bits depend on how many."""
 
 
 class ActorCritic(nn.Module):
@@ -83,11 +83,12 @@ def forward_dense(layers: DenseLayers, inputs: Array) -> Array:
 
 
 def _product(inputs: Array, weight: Array) -> Array:
-    if len(weight) > _MAX_INPUTS:
-        return _product(inputs[:, :_MAX_INPUTS], weight[:_MAX_INPUTS]) + _product(inputs[:, _MAX_INPUTS:], weight[_MAX_INPUTS:])
-    # ndarray.dot costs half a microsecond less than np.matmul: a sixth of a forward pass on few rows.
-    product: Array = inputs.dot(weight)
-    return product
+    if len(inputs) * weight.size <= (_MAX_MATRIX if len(inputs) > 1 else _MAX_VECTOR):
+        # ndarray.dot costs half a microsecond less than np.matmul: a sixth of a forward pass on few rows.
+        product: Array = inputs.dot(weight)
+        return product
+    with one_thread():
+        return torch.mm(torch.tensor(inputs), torch.from_numpy(weight)).numpy()
 
 
 def _mlp(sizes: Sequence[int], last_gain: float) -> nn.Sequential:

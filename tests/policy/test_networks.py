@@ -43,7 +43,7 @@ def digest() -> str:
     """Of first weights and of outputs, for small and large layers and few and many rows."""
     rng = np.random.default_rng(0)
     sha = hashlib.sha256()
-    for num_inputs, hiddens in ((4, (64, 64)), (600, (300, 300)), (1000, (512,))):
+    for num_inputs, hiddens in ((4, (64, 64)), (144, (64, 64)), (600, (300, 300)), (1000, (512,))):
         network = ActorCritic.seeded(num_inputs, 3, hiddens, seed=0)
         for rows in (1, 8, 64, 500):
             obs = rng.standard_normal((rows, num_inputs)).astype(np.float32)
