@@ -112,6 +112,16 @@ class SampleBatch:
         for start in range(0, self.count, size):
             yield self[order[start : start + size]]
 
+    def split(self, size: int) -> list[SampleBatch]:
+        """Every row once, in order, in batches of `size` rows; the last one holds what is left.
+
+        >>> [part.count for part in SampleBatch({"t": range(5)}).split(2)]
+        [2, 2, 1]
+        """
+        if size < 1:
+            raise ValueError(f"split into parts of {size} rows: give 1 row or more")
+        return [self[start : start + size] for start in range(0, self.count, size)]
+
     def with_columns(self, **columns: Any) -> SampleBatch:
         """A new batch with these columns added or replaced; same rows, so same origin and episodes."""
         return SampleBatch({**self._columns, **columns}, self.origin, self.episodes)

@@ -5,18 +5,26 @@ A config is plain data: it holds no env, no network and no engine, and importing
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
+from flowrl.errors import ConfigError
+from flowrl.references import find, is_reference, nearest, reference_to
+from flowrl.schedules import Schedule, checked_schedule
+
 if TYPE_CHECKING:
+    from flowrl.iter.iterators import LocalIterator
     from flowrl.policy.policy import Policy
 
 __all__ = ["AlgorithmConfig"]
+
+REFERENCES = ("env", "model")
+"""Settings that may be a class or function; a settings file names it "module:name" or "path/to/file.py:name"."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -31,7 +39,8 @@ class AlgorithmConfig(Mapping[str, Any]):
     KeyError: "AlgorithmConfig has no setting 'num_worker'. Did you mean 'num_workers'?"
 
     A subclass is a dataclass too (`@dataclass(frozen=True, kw_only=True, eq=False)`), says which policy it trains by
-    `make_policy`, and checks its own fields in `__post_init__` after `super().__post_init__()`.
+    `make_policy` and with which plan by `make_plan`, and checks its own fields in `__post_init__` after
+    `super().__post_init__()`. A setting that does not fit raises `ConfigError`, a ValueError.
     """
 
     env: str | Callable[[dict[str, Any]], Any] | None = None
@@ -54,8 +63,18 @@ class AlgorithmConfig(Mapping[str, Any]):
     gamma: float = 0.99
     """Discount a step."""
     lr: float = 3e-4
+    """Learning rate."""
+    lr_schedule: Schedule | None = None
+    """Learning rate by env steps: points `(env steps, value)`, straight lines between them, the last value after them. None: `lr`."""
     hiddens: tuple[int, ...] = (64, 64)
-    """Units of each hidden layer."""
+    """Units of each hidden layer of the actor and of the critic."""
+    model: Callable[[Any, int], Any] | None = None
+    """A network of your own in place of the two MLPs: a class or function `model(observation_space, num_outputs)` that makes an
+    `nn.Module`, which gives `(outputs [N, num_outputs], values [N])` for float observations `[N, *shape]`."""
+    observation_filter: str = "NoFilter"
+    """"MeanStdFilter": the network sees observations with running mean 0 and standard deviation 1, cut at +-10; "NoFilter": as they are."""
+    normalize_rewards: bool = False
+    """Divide rewards by the running standard deviation of the discounted return, cut at +-10. Reported returns stay the env's own."""
     grad_clip: float | None = None
     """Highest global norm of a gradient; None: as it comes."""
     min_steps_per_reporting: int = 1000
@@ -85,6 +104,10 @@ class AlgorithmConfig(Mapping[str, Any]):
             self.check_whole(name, least=1)
         self.check_number("gamma", 0.0, 1.0)
         self.check_number("lr", 0.0)
+        self.check_schedule("lr_schedule", 0.0)
+        self.check_is("model", self.model is None or callable(self.model), "a class or function `model(observation_space, num_outputs)`")
+        self.check_is("observation_filter", self.observation_filter in ("NoFilter", "MeanStdFilter"), '"NoFilter" or "MeanStdFilter"')
+        self.check_is("normalize_rewards", isinstance(self.normalize_rewards, bool), "true or false")
         self.check_number("min_time_s_per_reporting", 0.0)
         if self.grad_clip is not None:
             self.check_number("grad_clip", 0.0)
@@ -99,6 +122,16 @@ class AlgorithmConfig(Mapping[str, Any]):
         """The policy to train. Its initial weights come from the config's own seed, its random choices from `seed`, a worker's own."""
         raise NotImplementedError(f"{type(self).__name__} names no policy: define make_policy(observation_space, action_space, seed) in it")
 
+    def make_plan(self, workers: Any) -> LocalIterator[Any]:
+        """The algorithm's plan over these workers, as `execution_plan(workers, config)` gives it."""
+        raise NotImplementedError(
+            f"{type(self).__name__} names no plan: pass build(execution_plan=...), or define make_plan(self, workers) in it"
+        )
+
+    def build(self, execution_plan: Callable[[Any, Any], Any] | None = None) -> Any:
+        """A `flowrl.trainer.Trainer` of this config's plan, or of `execution_plan(workers, config)`. Nothing starts until it trains."""
+        return import_module("flowrl.trainer").Trainer(self, execution_plan)
+
     def replace(self, **changes: Any) -> Self:
         """A config with these settings changed, checked again."""
         for name in changes:
@@ -107,13 +140,29 @@ class AlgorithmConfig(Mapping[str, Any]):
         return replace(self, **changes)
 
     def to_dict(self) -> dict[str, Any]:
-        """The settings as JSON can hold them; an env class or function becomes "module:name"."""
+        """The settings as JSON can hold them; an env or model class or function becomes "module:name" or "file.py:name"."""
         return {name: _plain(value) for name, value in self.items()}
 
+    @classmethod
+    def from_dict(cls, settings: Mapping[str, Any]) -> Self:
+        """The config of these settings, as `to_dict` gives them: a text in `env` or `model` that names a class or function becomes it.
+
+        >>> AlgorithmConfig.from_dict({"env": "CartPole-v1", "hiddens": [32]}).hiddens
+        (32,)
+        >>> AlgorithmConfig.from_dict({"lrr": 1e-3})
+        Traceback (most recent call last):
+        flowrl.errors.ConfigError: AlgorithmConfig has no setting 'lrr'. Did you mean 'lr'?
+        """
+        for name in settings:
+            if name not in cls.__dataclass_fields__:
+                raise ConfigError(cls._no_such(name))
+        named = {name: _found(settings[name]) for name in REFERENCES if name in settings}
+        return cls(**{**settings, **named})
+
     def check_is(self, name: str, fits: bool, expected: str) -> None:
-        """Raise ValueError where a setting does not fit: the value got, and what was expected."""
+        """Raise ConfigError where a setting does not fit: the value got, and what was expected."""
         if not fits:
-            raise ValueError(f"{name}={getattr(self, name)!r}: expected {expected}")
+            raise ConfigError(f"{name}={getattr(self, name)!r}: expected {expected}")
 
     def check_whole(self, name: str, least: int) -> None:
         """The setting has to be a whole number, `least` or more."""
@@ -128,6 +177,18 @@ class AlgorithmConfig(Mapping[str, Any]):
         expected = f"a number from {least} to {most}" if most < math.inf else f"a finite number, {least} or more"
         self.check_is(name, is_number and bool(least <= value <= most), expected)
 
+    def check_schedule(self, name: str, least: float, most: float = math.inf) -> None:
+        """The setting has to be None, or points (env steps, value) in rising order of steps with values from `least` to `most`."""
+        points = getattr(self, name)
+        if points is not None:
+            schedule = checked_schedule(points)
+            fits = schedule is not None and all(least <= value <= most for _, value in schedule)
+            limit = f"from {least} to {most}" if most < math.inf else f"of {least} or more"
+            self.check_is(
+                name, fits, f"points (env steps, value) in rising order of steps, values {limit}: ((0, 1e-3), (100_000, 0.0)), say"
+            )
+            object.__setattr__(self, name, schedule)
+
     def __getitem__(self, name: str) -> Any:
         if name in self.__dataclass_fields__:
             return getattr(self, name)
@@ -141,9 +202,14 @@ class AlgorithmConfig(Mapping[str, Any]):
 
     @classmethod
     def _no_such(cls, name: str) -> str:
-        near = difflib.get_close_matches(str(name), cls.__dataclass_fields__, n=1)
-        hint = f"Did you mean {near[0]!r}?" if near else f"It has: {', '.join(cls.__dataclass_fields__)}."
-        return f"{cls.__name__} has no setting {name!r}. {hint}"
+        return f"{cls.__name__} has no setting {name!r}. {nearest(str(name), list(cls.__dataclass_fields__))}"
+
+
+def _found(value: Any) -> Any:
+    """What a text names: the class or function of "module:name"; any other text (a gymnasium id, "module:Id-v0" too) stays."""
+    if isinstance(value, str) and ":" in value and "<" in value:
+        raise ConfigError(f"{value!r} cannot be found again: name a class or function at the top of a module or file")
+    return find(value) if isinstance(value, str) and (is_reference(value) or ".py:" in value) else value
 
 
 def _plain(value: Any) -> Any:
@@ -158,5 +224,5 @@ def _plain(value: Any) -> Any:
     if value is None or isinstance(value, str | int | float):
         return value
     if callable(value) and hasattr(value, "__qualname__"):
-        return f"{value.__module__}:{value.__qualname__}"
+        return reference_to(value)
     return repr(value)

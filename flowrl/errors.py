@@ -2,6 +2,7 @@
 
     FlowError
     ├── PlanError (ValueError)           the plan is wrong: known before anything starts
+    ├── ConfigError (ValueError)         a setting is wrong, or what it names: known before the first step
     ├── RunError (RuntimeError)          the run cannot go on as asked
     │   ├── DeadlockError                every branch waits for another one
     │   ├── QueueClosedError             the other end of a queue is gone
@@ -18,6 +19,7 @@ from __future__ import annotations
 __all__ = [
     "ActorDiedError",
     "ClusterError",
+    "ConfigError",
     "DeadlockError",
     "FlowError",
     "MetricsContextError",
@@ -34,6 +36,10 @@ class FlowError(Exception):
 
 class PlanError(FlowError, ValueError):
     """The plan is wrong in a way that can be known before it runs."""
+
+
+class ConfigError(FlowError, ValueError):
+    """A setting is wrong, or what it names (an env whose spaces do not fit, a run that is not there): known before the first step."""
 
 
 class RunError(FlowError, RuntimeError):

@@ -7,6 +7,7 @@ from dataclasses import FrozenInstanceError, dataclass
 import pytest
 
 from flowrl.config import AlgorithmConfig
+from flowrl.errors import ConfigError
 from tests.envs import CountEnv
 
 
@@ -104,3 +105,51 @@ def test_a_config_without_a_policy_says_how_to_name_one():
 def test_batches_and_configs_load_neither_torch_nor_gymnasium():
     code = "import sys, flowrl.batch, flowrl.config; sys.exit(bool({'torch', 'gymnasium', 'ray'} & set(sys.modules)))"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_settings_come_back_from_their_plain_form():
+    config = MyConfig(env=CountEnv, env_config={"length": 3}, hiddens=(8,), lr_schedule=[(0, 1e-2), (100, 0.0)], model=make_model)
+    plain = json.loads(json.dumps(config.to_dict(), allow_nan=False))
+    assert (plain["env"], plain["model"], plain["lr_schedule"]) == (
+        "tests.envs:CountEnv",
+        "tests.test_config:make_model",
+        [[0, 0.01], [100, 0.0]],
+    )
+    again = MyConfig.from_dict(plain)
+    assert dict(again) == dict(config)
+
+
+@pytest.mark.parametrize("env", ["CartPole-v1", "my_module:CartPole-v1", "ALE/Pong-v5"])
+def test_a_gymnasium_id_stays_a_text(env):
+    assert MyConfig.from_dict({"env": env}).env == env
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"bufer_size": 3}, "MyConfig has no setting 'bufer_size'. Did you mean 'buffer_size'?"),
+        ({"env": "tests.envs:CuontEnv"}, "tests.envs has no 'CuontEnv'. Did you mean 'CountEnv'?"),
+        ({"env": "tests.envs:<lambda>"}, "cannot be found again"),
+        ({"lr": "abc"}, "lr='abc': expected a finite number, 0.0 or more"),
+        ({"lr_schedule": [[10, 1e-3], [0, 0]]}, "expected points (env steps, value) in rising order"),
+        ({"lr_schedule": [[0, -1e-3]]}, "values of 0.0 or more"),
+        ({"model": "MyNet"}, "model='MyNet': expected a class or function"),
+        ({"observation_filter": "MeanStd"}, '"NoFilter" or "MeanStdFilter"'),
+        ({"normalize_rewards": 1}, "normalize_rewards=1: expected true or false"),
+    ],
+)
+def test_settings_that_do_not_fit_are_refused_as_config_errors(settings, message):
+    with pytest.raises(ConfigError) as caught:
+        MyConfig.from_dict(settings)
+    assert message in str(caught.value)
+
+
+def test_a_config_without_a_plan_or_a_policy_says_how_to_name_one():
+    with pytest.raises(NotImplementedError, match="MyConfig names no plan: pass build"):
+        MyConfig().build()
+    with pytest.raises(NotImplementedError, match="MyConfig names no policy"):
+        MyConfig().make_policy(None, None, None)
+
+
+def make_model(observation_space, num_outputs):
+    raise NotImplementedError

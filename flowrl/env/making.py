@@ -10,6 +10,8 @@ import gymnasium as gym
 import numpy as np
 
 from flowrl.env.vector import EnvVector
+from flowrl.errors import ConfigError
+from flowrl.references import nearest
 
 __all__ = ["EnvContext", "vectorize"]
 
@@ -54,10 +56,14 @@ def vectorize(
 
 def _make(env: str | Callable[[EnvContext], Any] | None, context: EnvContext) -> Any:
     if isinstance(env, str):
-        # The checker warns once and costs time at every reset; the vector checks what it needs itself.
-        return gym.make(env, disable_env_checker=True, **context)
+        try:
+            # The checker warns once and costs time at every reset; the vector checks what it needs itself.
+            return gym.make(env, disable_env_checker=True, **context)
+        except gym.error.Error as error:
+            hint = f" {nearest(env, list(gym.registry))}" if isinstance(error, gym.error.UnregisteredEnv) else ""
+            raise ConfigError(f"env={env!r}: {error}{hint}") from None
     if env is None:
-        raise ValueError("env=None: name a gymnasium id, an env class or a function that makes an env in the config")
+        raise ConfigError("env=None: name a gymnasium id, an env class or a function that makes an env in the config")
     try:
         made = env(context)
     except TypeError as error:
@@ -66,7 +72,7 @@ def _make(env: str | Callable[[EnvContext], Any] | None, context: EnvContext) ->
         )
         raise
     if not isinstance(made, gym.Env):
-        raise ValueError(
+        raise ConfigError(
             f"{env!r} made {type(made).__name__}: expected a gymnasium.Env, return one (a vector of envs is what num_envs is for)"
         )
     return made

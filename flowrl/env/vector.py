@@ -14,8 +14,9 @@ import gymnasium as gym
 import numpy as np
 
 from flowrl.batch import Array, EpisodeStats
+from flowrl.errors import ConfigError
 
-__all__ = ["Ended", "EnvVector"]
+__all__ = ["Ended", "EnvVector", "fitted"]
 
 _HIGHEST = float(np.finfo(np.float32).max)
 _LOWEST = -_HIGHEST
@@ -30,7 +31,7 @@ class Ended(NamedTuple):
 
 
 class EnvVector:
-    """`num_envs` gymnasium envs with the same spaces: Box observations, Discrete actions.
+    """`num_envs` gymnasium envs with the same spaces: Box observations; Discrete, MultiDiscrete or Box actions.
 
     Made from envs that were never reset; the first `reset_ended` resets them all, each with a seed of its own spawned from
     `seed` (later resets pass none, so an env goes on with its own generator). Then: `reset_ended`, act on `obs`, `step`, again.
@@ -49,6 +50,7 @@ class EnvVector:
         self.num_envs = len(envs)
         self.worker = worker
         self.observation_space, self.action_space = _checked_spaces(envs)
+        self._one_number = isinstance(self.action_space, gym.spaces.Discrete)
         self.obs: Array = np.zeros((self.num_envs, *self.observation_space.shape), self.observation_space.dtype)
         self.lengths = [0] * self.num_envs
         self.episodes = [-1] * self.num_envs
@@ -72,8 +74,11 @@ class EnvVector:
         return started
 
     def step(self, actions: Array) -> tuple[list[float], list[Ended]]:
-        """Take one step in every env: their rewards, and the episodes that ended; `obs` then holds the new observations."""
-        choices = actions.tolist()
+        """Take one step in every env: their rewards, and the episodes that ended; `obs` then holds the new observations.
+
+        `actions` `[N]` or `[N, ...]`: one for each env, as its action space has them. An env gets a Python int, or a row of its own.
+        """
+        choices = actions.tolist() if self._one_number else list(actions)
         if len(choices) != self.num_envs:
             raise ValueError(f"{len(choices)} actions for {self.num_envs} envs: act has to return one for each row of obs")
         rewards: list[float] = []
@@ -142,21 +147,7 @@ class EnvVector:
         self._finished.append(EpisodeStats(self._returns[index], self.lengths[index], self.worker))
 
     def _fitting(self, new_obs: Any) -> Array:
-        """An observation in the space's shape and dtype, where that loses nothing but float precision."""
-        array, dtype = np.asarray(new_obs), self.obs.dtype
-        if array.shape != self.obs.shape[1:]:
-            raise ValueError(
-                f"observation of shape {array.shape}: the space says {self.obs.shape[1:]}, mend the env or its observation_space"
-            )
-        if not np.can_cast(array.dtype, dtype, "same_kind"):
-            raise ValueError(f"observation of dtype {array.dtype}: the space says {dtype}, mend the env or its observation_space")
-        with np.errstate(over="ignore"):
-            cast = array.astype(dtype)
-        if array.dtype.kind in "iu" and not np.array_equal(cast, array):
-            raise ValueError(f"observation {array!r:.200} does not fit into {dtype}: mend the env or its observation_space")
-        if not np.isfinite(cast).all():
-            raise ValueError(f"observation {array!r:.200}: expected finite numbers (in {dtype}), mend the env or wrap it")
-        return cast
+        return fitted(new_obs, self.obs.shape[1:], self.obs.dtype)
 
     def _not_finite(self) -> list[int]:
         # NaN * 0 and inf * 0 are NaN: one product is a quarter of the cost of np.isfinite on few numbers.
@@ -171,6 +162,22 @@ class EnvVector:
         )
 
 
+def fitted(new_obs: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    """An observation in the space's shape and dtype, where that loses nothing but float precision."""
+    array = np.asarray(new_obs)
+    if array.shape != shape:
+        raise ValueError(f"observation of shape {array.shape}: the space says {shape}, mend the env or its observation_space")
+    if not np.can_cast(array.dtype, dtype, "same_kind"):
+        raise ValueError(f"observation of dtype {array.dtype}: the space says {dtype}, mend the env or its observation_space")
+    with np.errstate(over="ignore"):
+        cast = array.astype(dtype)
+    if array.dtype.kind in "iu" and not np.array_equal(cast, array):
+        raise ValueError(f"observation {array!r:.200} does not fit into {dtype}: mend the env or its observation_space")
+    if not np.isfinite(cast).all():
+        raise ValueError(f"observation {array!r:.200}: expected finite numbers (in {dtype}), mend the env or wrap it")
+    return cast
+
+
 def _number(reward: Any) -> float:
     array = np.asarray(reward)
     if array.size != 1 or array.dtype.kind not in "biuf":
@@ -181,18 +188,20 @@ def _number(reward: Any) -> float:
     return number
 
 
-def _checked_spaces(envs: Sequence[Any]) -> tuple[gym.spaces.Box, gym.spaces.Discrete]:
+def _checked_spaces(envs: Sequence[Any]) -> tuple[gym.spaces.Box, gym.Space[Any]]:
     observation_space, action_space = envs[0].observation_space, envs[0].action_space
     for index, env in enumerate(envs):
         if env.observation_space != observation_space or env.action_space != action_space:
-            raise ValueError(
+            raise ConfigError(
                 f"env {index} has {env.observation_space} and {env.action_space}, env 0 has {observation_space} and {action_space}: "
                 "the envs of a worker need the same spaces"
             )
     if not isinstance(observation_space, gym.spaces.Box):
-        raise ValueError(
+        raise ConfigError(
             f"observation space {observation_space} of {envs[0]}: expected a Box, wrap the env (gymnasium.wrappers.FlattenObservation, say)"
         )
-    if not isinstance(action_space, gym.spaces.Discrete):
-        raise ValueError(f"action space {action_space} of {envs[0]}: expected Discrete actions, wrap the env or choose another one")
+    if not isinstance(action_space, gym.spaces.Discrete | gym.spaces.MultiDiscrete | gym.spaces.Box):
+        raise ConfigError(
+            f"action space {action_space} of {envs[0]}: expected Discrete, MultiDiscrete or Box actions, wrap the env or choose another one"
+        )
     return observation_space, action_space

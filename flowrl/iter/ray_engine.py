@@ -13,6 +13,7 @@ from typing import Any
 # Actors here take no accelerator unless they ask: Ray is to leave CUDA_VISIBLE_DEVICES alone, as it will by default.
 os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
 
+import cloudpickle as plain_cloudpickle
 import ray
 from ray import cloudpickle
 from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError
@@ -104,6 +105,7 @@ class RayEngine:
     def start(self, cls: type, *args: Any, resources: Mapping[str, Any] | None = None) -> Any:
         """An actor in a process of its own. `resources` as for `ray.remote`: num_cpus, num_gpus, memory, resources."""
         self._ensure(num_cpus=float((resources or {}).get("num_cpus", 0)))
+        self._send_registered_modules()
         if cls not in self._actor_classes:
             self._send_module_of(cls)
             self._actor_classes[cls] = ray.remote(_guarded(cls))
@@ -189,6 +191,7 @@ class RayEngine:
 
     def dumps(self, value: Any) -> bytes:
         """Pickle with Ray's cloudpickle, which knows the classes that came by value before."""
+        self._send_registered_modules()
         return bytes(cloudpickle.dumps(value))
 
     def loads(self, packed: bytes) -> Any:
@@ -201,6 +204,12 @@ class RayEngine:
             return False
         cloudpickle.register_pickle_by_value(module)
         return True
+
+    def _send_registered_modules(self) -> None:
+        """What a user (or `flowrl.references`) told cloudpickle to send by value: Ray has a cloudpickle, and a registry, of its own."""
+        for name in plain_cloudpickle.list_registry_pickle_by_value():
+            if name in sys.modules:
+                self.ship_by_value(sys.modules[name])
 
     def _send_module_of(self, cls: type) -> None:
         module = sys.modules.get(cls.__module__)

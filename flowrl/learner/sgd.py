@@ -5,9 +5,10 @@ Statistics come back as `Mean`s, so that those of several minibatches, batches o
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterable, Mapping
 from contextlib import nullcontext
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -45,22 +46,40 @@ def learn_on_batch(
     """Change the policy by `num_sgd_iter` epochs over `batch`, each in freshly shuffled minibatches (size 0: the whole batch).
 
     The statistics are those of the policy's loss, as means over rows and epochs, and `grad_norm` (before clipping), a mean over
-    updates. Small networks learn in one thread.
+    updates. Where the policy finds it enough (`is_enough`), the batch is left before that update. Small networks learn in one
+    thread.
 
     Where the batch holds `vf_preds` and `value_targets`, also their `explained_variance` before the first update.
     """
     if not batch.count:
         raise ValueError("a batch without rows: there is nothing to learn from, give 1 row or more")
     stats: dict[str, Mean] = {}
+    epoch: dict[str, Mean] = {}
     with one_thread() if _is_small(policy) else nullcontext():
         for _ in range(num_sgd_iter):
-            for minibatch in batch.minibatches(sgd_minibatch_size, rng):
-                means = _backward(policy, minibatch)
-                norm = _clip(policy, grad_clip)
-                optimizer.step()
-                _merge(stats, means, minibatch.count)
-                _merge(stats, {"grad_norm": norm}, 1)
+            epoch, is_whole = _epoch(policy, optimizer, batch.minibatches(sgd_minibatch_size, rng), grad_clip)
+            for name, mean in epoch.items():
+                stats.setdefault(name, Mean()).merge(mean)
+            if not is_whole:
+                break
+    policy.learned(epoch | policy.moments_of(batch))
     return stats | _fit_of_values(batch)
+
+
+def _epoch(
+    policy: Policy, optimizer: torch.optim.Optimizer, minibatches: Iterable[SampleBatch], grad_clip: float | None
+) -> tuple[dict[str, Mean], bool]:
+    """One pass: its statistics, and whether it went to its end."""
+    stats: dict[str, Mean] = {}
+    for minibatch in minibatches:
+        means = _backward(policy, minibatch)
+        _merge(stats, means, minibatch.count)
+        if policy.is_enough(means):
+            return stats, False
+        norm = _clip(policy, grad_clip)
+        optimizer.step()
+        _merge(stats, {"grad_norm": norm}, 1)
+    return stats, True
 
 
 def _is_small(policy: Policy) -> bool:
@@ -68,23 +87,31 @@ def _is_small(policy: Policy) -> bool:
     return sum(parameter.numel() for parameter in policy.named_parameters().values()) < SMALL_NETWORK
 
 
-def compute_gradients(policy: Policy, batch: SampleBatch) -> tuple[Gradients, dict[str, Mean]]:
+def compute_gradients(policy: Policy, batch: SampleBatch) -> tuple[Gradients, dict[str, Any]]:
     """The gradients of the loss over `batch`, and its statistics; the policy stays as it is.
 
-    In one thread of torch, so that they do not depend on the process that a worker lives in.
+    The statistics are values that merge; with them travel the policy's `moments_of` the batch, for `apply_gradients`. In one
+    thread of torch, so that they do not depend on the process that a worker lives in.
     """
     with one_thread():
         means = _backward(policy, batch)
     gradients = {name: _gradient(parameter).numpy().copy() for name, parameter in policy.named_parameters().items()}
     stats: dict[str, Mean] = {}
     _merge(stats, means, batch.count)
-    return gradients, stats | _fit_of_values(batch)
+    return gradients, stats | _fit_of_values(batch) | policy.moments_of(batch)
 
 
 def apply_gradients(
-    policy: Policy, optimizer: torch.optim.Optimizer, gradients: Mapping[str, Array], grad_clip: float | None = None
+    policy: Policy,
+    optimizer: torch.optim.Optimizer,
+    gradients: Mapping[str, Array],
+    grad_clip: float | None = None,
+    info: Mapping[str, Any] | None = None,
 ) -> dict[str, Mean]:
-    """Change the policy by one step of the optimizer along `gradients`; says their `grad_norm` before clipping."""
+    """Change the policy by one step of the optimizer along `gradients`; says their `grad_norm` before clipping.
+
+    `info` is what `compute_gradients` gave with them: statistics and moments that the policy adapts by.
+    """
     parameters = policy.named_parameters()
     if gradients.keys() != parameters.keys():
         raise ValueError(
@@ -94,6 +121,8 @@ def apply_gradients(
         parameter.grad = torch.tensor(gradients[name])
     norm = _clip(policy, grad_clip)
     optimizer.step()
+    if info is not None:
+        policy.learned(info)
     return {"grad_norm": Mean.of(norm)}
 
 
@@ -117,8 +146,15 @@ def _backward(policy: Policy, batch: SampleBatch) -> dict[str, float]:
 
 
 def _clip(policy: Policy, grad_clip: float | None) -> float:
+    """The gradient's global norm, before it is cut to `grad_clip`."""
     limit = float("inf") if grad_clip is None else grad_clip
-    return float(torch.nn.utils.clip_grad_norm_(policy.named_parameters().values(), limit))
+    norm = float(torch.nn.utils.clip_grad_norm_(policy.named_parameters().values(), limit))
+    if not math.isfinite(norm):
+        raise FloatingPointError(
+            f"the gradient's norm is {norm}, so the weights stay as they were: look for a NaN or an infinity in the loss, or in the batch "
+            "it is made of; a lower learning rate, or grad_clip, where it grew to that"
+        )
+    return norm
 
 
 def _gradient(parameter: torch.nn.Parameter) -> torch.Tensor:

@@ -12,10 +12,13 @@ if TYPE_CHECKING:
     from flowrl.ops.concurrency import Concurrently, Dequeue, Enqueue
     from flowrl.ops.reporting import CollectMetrics, OncePerTimeInterval, OncePerTimestepsElapsed, StandardMetricsReporting
     from flowrl.ops.rollout import ConcatBatches, ParallelRollouts, StandardizeFields
-    from flowrl.ops.train import TrainOneStep
+    from flowrl.ops.train import ApplyGradients, AverageGradients, ComputeGradients, TrainOneStep
 
 _MODULE_OF = {
+    "ApplyGradients": "train",
+    "AverageGradients": "train",
     "CollectMetrics": "reporting",
+    "ComputeGradients": "train",
     "ConcatBatches": "rollout",
     "Concurrently": "concurrency",
     "Dequeue": "concurrency",
@@ -29,7 +32,10 @@ _MODULE_OF = {
 }
 
 __all__ = [
+    "ApplyGradients",
+    "AverageGradients",
     "CollectMetrics",
+    "ComputeGradients",
     "ConcatBatches",
     "Concurrently",
     "Dequeue",

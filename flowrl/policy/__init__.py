@@ -1,8 +1,21 @@
 """Policies: how to act, what to learn from, and what to minimise. The losses themselves are with their algorithms."""
 
 from flowrl.policy.actor_critic import ActorCriticPolicy
+from flowrl.policy.distributions import Categorical, Gaussian, MultiCategorical, distribution_for
 from flowrl.policy.gae import gae
 from flowrl.policy.networks import ActorCritic
+from flowrl.policy.normalizer import Moments, Normalizer
 from flowrl.policy.policy import Policy
 
-__all__ = ["ActorCritic", "ActorCriticPolicy", "Policy", "gae"]
+__all__ = [
+    "ActorCritic",
+    "ActorCriticPolicy",
+    "Categorical",
+    "Gaussian",
+    "Moments",
+    "MultiCategorical",
+    "Normalizer",
+    "Policy",
+    "distribution_for",
+    "gae",
+]

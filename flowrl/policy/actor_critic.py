@@ -3,44 +3,49 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from torch import nn
 
 from flowrl.batch import Array, SampleBatch
+from flowrl.errors import ConfigError
+from flowrl.policy.distributions import distribution_for
 from flowrl.policy.gae import gae
-from flowrl.policy.networks import ActorCritic, dense_layers, forward_dense
+from flowrl.policy.networks import ActorCritic, dense_layers, forward_dense, one_thread, seeded
+from flowrl.policy.normalizer import Moments, Normalizer
+from flowrl.policy.policy import Policy, check_names, check_shape
+
+if TYPE_CHECKING:
+    from flowrl.config import AlgorithmConfig
 
 __all__ = ["ActorCriticPolicy"]
 
-# N envs (rows of a step), B rows of a batch, A actions
+# N envs (rows of a step), B rows of a batch, T rows of a fragment, O outputs of the network
 
 
-class ActorCriticPolicy(ABC):
-    """An MLP actor-critic for Discrete actions and Box observations (flattened, as float32); a subclass adds the loss.
+class ActorCriticPolicy(Policy, ABC):
+    """An actor-critic for Discrete, MultiDiscrete and Box actions and Box observations; a subclass adds the loss.
 
-    `weights_seed` alone decides the initial weights, so that all workers begin alike; `seed` is for this worker's own choices.
-    Fragments gain `action_logp` and `vf_preds` `[T]` (float32) while sampling, `advantages` and `value_targets` `[T]` afterwards.
+    Of the config: `hiddens` or a `model` of the user's own, `gamma`, `observation_filter`, `normalize_rewards`; `lambda_` and
+    `initial_log_std` where it has them. `config.seed` alone decides the initial weights, so that all workers begin alike;
+    `seed` is for this worker's own choices.
+
+    Fragments gain `action_logp` and `vf_preds` `[T]` (float32) while sampling, `advantages` and `value_targets` `[T]` afterwards,
+    with normalised rewards also `discounted_returns`. Observations are stored as they came: the network normalises what it sees,
+    by moments that move when the weights change, so that sampling and learning see the same.
     """
 
-    def __init__(
-        self,
-        observation_space: Any,
-        action_space: Any,
-        *,
-        hiddens: Sequence[int],
-        gamma: float,
-        lambda_: float,
-        weights_seed: int,
-        seed: np.random.SeedSequence,
-    ) -> None:
-        self.gamma, self.lambda_ = gamma, lambda_
-        self.first_action = int(action_space.start)
+    def __init__(self, config: AlgorithmConfig, observation_space: Any, action_space: Any, seed: np.random.SeedSequence) -> None:
+        self.gamma, self.lambda_ = config.gamma, float(config.get("lambda_", 1.0))
         self.rng = np.random.default_rng(seed)
-        num_inputs = int(np.prod(observation_space.shape))
-        self.network = ActorCritic.seeded(num_inputs, int(action_space.n), hiddens, weights_seed)
+        self.distribution = distribution_for(action_space, config.get("initial_log_std", 0.0))
+        self.network = _network(config, observation_space, self.distribution.num_outputs)
+        self.obs_filter = Normalizer(observation_space.shape) if config.observation_filter == "MeanStdFilter" else None
+        self.reward_filter = Normalizer((1,)) if config.normalize_rewards else None
+        self._unfinished: dict[int, float] = {}  # episode -> its discounted return so far
         self._look_into_network()
 
     @abstractmethod
@@ -48,28 +53,28 @@ class ActorCriticPolicy(ABC):
         """The scalar to minimise over the rows of `batch`, and statistics."""
 
     def act(self, obs: Array, explore: bool) -> tuple[Array, dict[str, Array]]:
-        """Actions `[N]`: drawn from the policy with `explore`, else the likeliest; with their `action_logp` and `vf_preds`."""
-        rows = _flat(obs)
-        all_logp = forward_dense(self._policy_layers, rows)
-        all_logp -= np.logaddexp.reduce(all_logp, axis=1, keepdims=True)
-        if explore:  # the first of A exponential clocks with these rates
-            indices = (np.exp(all_logp) / self.rng.standard_exponential(all_logp.shape)).argmax(axis=1)
-        else:
-            indices = all_logp.argmax(axis=1)
-        logp = all_logp[np.arange(len(rows)), indices]
-        return indices + self.first_action, {"action_logp": logp, "vf_preds": self._values(rows)}
+        """Actions `[N]`: drawn from the policy with `explore`, else the likeliest; with their `action_logp` and `vf_preds`.
+
+        Where the envs get an action brought into its bounds, the stored one is the one that was drawn.
+        """
+        outputs, values = self._forward(obs)
+        stored, logp = self.distribution.draw(outputs, self.rng) if explore else self.distribution.likeliest(outputs)
+        columns = {"actions": stored, "action_logp": logp, "vf_preds": values}
+        return self.distribution.for_env(stored), columns
 
     def values(self, obs: Array) -> Array:
         """The critic's values `[N]` (float32) of observations `[N, ...]`."""
-        return self._values(_flat(obs))
+        return self._forward(obs)[1]
 
     def postprocess(self, fragment: SampleBatch) -> SampleBatch:
         """The fragment with `advantages` by `gae`, and `value_targets` = advantages + `vf_preds`.
 
-        One more forward pass gives the values of the last observations of truncated and cut episodes.
+        One more forward pass gives the values of the last observations of truncated and cut episodes. With `normalize_rewards`
+        the `rewards` become the normalised ones, which are learned from.
         """
-        terminateds, eps_id, values = fragment["terminateds"], fragment["eps_id"], fragment["vf_preds"]
-        ends = np.append(eps_id[1:] != eps_id[:-1], True) | terminateds | fragment["truncateds"]
+        fragment = self._with_scaled_rewards(fragment)
+        terminateds, values = fragment["terminateds"], fragment["vf_preds"]
+        ends = _ends(fragment)
         next_values = np.append(values[1:], np.float32(0.0))
         bootstrapped = np.flatnonzero(ends & ~terminateds)
         if len(bootstrapped):
@@ -79,53 +84,138 @@ class ActorCriticPolicy(ABC):
 
     def evaluate(self, batch: SampleBatch) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """What a loss is made of, each `[B]` and with its graph: log-probabilities of the batch's actions, entropies, values."""
-        logits, values = self.network(torch.tensor(_flat(batch["obs"])))
-        all_logp = torch.log_softmax(logits, dim=1)
-        indices = torch.tensor(batch["actions"] - self.first_action)
-        logp = all_logp.gather(1, indices[:, None]).squeeze(1)
-        entropies = -(all_logp.exp() * all_logp).sum(dim=1)
+        outputs, values = self._checked(self.network(self.network_input(batch["obs"])), batch.count)
+        logp, entropies = self.distribution.evaluate(outputs, torch.tensor(batch["actions"]))
         return logp, entropies, values
 
-    def named_parameters(self) -> Mapping[str, torch.nn.Parameter]:
-        """Actor and critic."""
+    def network_input(self, obs: Array) -> torch.Tensor:
+        """Observations `[B, ...]` as the network takes them: normalised, in its dtype, flat for the MLPs."""
+        rows = obs if self.obs_filter is None else self.obs_filter.standardized(obs)
+        if self._value_layers is not None:
+            rows = rows.reshape(len(rows), -1)
+        return torch.tensor(rows, dtype=self._first.dtype)
+
+    def named_parameters(self) -> Mapping[str, nn.Parameter]:
+        """Actor and critic, and what the distribution trains (`log_std`)."""
         return self._parameters
 
-    def update_target(self) -> None:  # noqa: B027
-        """Nothing: there is no target network."""
+    def moments_of(self, batch: SampleBatch) -> dict[str, Any]:
+        """Of the batch's observations and discounted returns, where they are normalised."""
+        moments = {}
+        if self.obs_filter is not None:
+            moments["obs_filter"] = Moments.of(batch["obs"])
+        if self.reward_filter is not None:
+            moments["reward_filter"] = Moments.of(batch["discounted_returns"][:, None])
+        return moments
 
-    def get_exploration_info(self) -> dict[str, float]:
-        """Empty: how much it explores is what it learns."""
-        return {}
+    def learned(self, info: Mapping[str, Any]) -> None:
+        """Normalise by these moments too, from now on."""
+        for name, normalizer in self._filters():
+            if name in info:
+                normalizer.update(info[name])
 
     def get_weights(self) -> dict[str, Array]:
-        """A copy of the weights of actor and critic."""
-        return {name: parameter.detach().numpy().copy() for name, parameter in self._parameters.items()}
+        """A copy of the weights of actor and critic, and of the moments that normalise."""
+        weights = super().get_weights()
+        for name, normalizer in self._filters():
+            weights |= {f"{name}.{part}": array for part, array in normalizer.state().items()}
+        return weights
 
     def set_weights(self, weights: Mapping[str, Array]) -> None:
-        """Take over the weights of actor and critic, copied."""
-        if weights.keys() != self._parameters.keys():
-            raise ValueError(
-                f"weights {sorted(weights)}: this policy has {sorted(self._parameters)}, give those of a policy of the same config"
-            )
-        with torch.no_grad():
-            for name, parameter in self._parameters.items():
-                if weights[name].shape != tuple(parameter.shape):
-                    raise ValueError(f"weights {name!r} of shape {weights[name].shape}: expected {tuple(parameter.shape)}")
-                parameter.copy_(torch.tensor(weights[name]))
+        """Take over what `get_weights` gives, copied; all or nothing."""
+        own = self.get_weights()
+        check_names(weights, own)
+        for name, weight in own.items():
+            check_shape(name, weights[name], weight.shape)
+        super().set_weights({name: weights[name] for name, _ in self._named_tensors()})
+        for name, normalizer in self._filters():
+            normalizer.set_state({part: weights[f"{name}.{part}"] for part in normalizer.state()})
+
+    def _filters(self) -> Iterator[tuple[str, Normalizer]]:
+        if self.obs_filter is not None:
+            yield "obs_filter", self.obs_filter
+        if self.reward_filter is not None:
+            yield "reward_filter", self.reward_filter
+
+    def _forward(self, obs: Array) -> tuple[Array, Array]:
+        """The network's outputs `[N, O]` and values `[N]`: in numpy for the MLPs, in one thread of torch for an own model."""
+        if self._first.data_ptr() != self._seen:  # somebody called network.double(), say
+            self._look_into_network()
+        if self._policy_layers is None or self._value_layers is None:
+            with torch.no_grad(), one_thread():
+                outputs, values = self._checked(self.network(self.network_input(obs)), len(obs))
+                return outputs.numpy(), values.numpy()
+        rows = self._flat(obs)
+        return forward_dense(self._policy_layers, rows), forward_dense(self._value_layers, rows)[:, 0]
+
+    def _flat(self, obs: Array) -> Array:
+        rows = obs if self.obs_filter is None else self.obs_filter.standardized(obs)
+        return rows.reshape(len(rows), -1).astype(np.float32, copy=False)
+
+    def _checked(self, answer: Any, num_rows: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """What the network gave, if it is (outputs [N, O], values [N])."""
+        expected = f"expected (outputs [{num_rows}, {self.distribution.num_outputs}], values [{num_rows}])"
+        if not isinstance(answer, tuple) or len(answer) != 2 or not all(isinstance(part, torch.Tensor) for part in answer):
+            raise ValueError(f"the model gave {type(answer).__name__}: {expected}")
+        outputs, values = answer
+        if values.shape == (num_rows, 1):
+            values = values.squeeze(1)
+        if outputs.shape != (num_rows, self.distribution.num_outputs) or values.shape != (num_rows,):
+            raise ValueError(f"the model gave outputs {list(outputs.shape)} and values {list(values.shape)}: {expected}")
+        return outputs, values
+
+    def _with_scaled_rewards(self, fragment: SampleBatch) -> SampleBatch:
+        if self.reward_filter is None:
+            return fragment
+        rewards = fragment["rewards"]
+        returns = self._discounted_returns(fragment)
+        return fragment.with_columns(rewards=self.reward_filter.scaled(rewards), discounted_returns=returns)
+
+    def _discounted_returns(self, fragment: SampleBatch) -> Array:
+        """Of each row, G_t = gamma * G_{t-1} + r_t: the rewards of its episode up to it, over the fragments it lies in."""
+        going_on, self._unfinished = self._unfinished, {}
+        returns = []
+        total, before = 0.0, None
+        done = fragment["terminateds"] | fragment["truncateds"]
+        for episode, reward, is_done in zip(fragment["eps_id"].tolist(), fragment["rewards"].tolist(), done.tolist()):
+            if episode != before:
+                total, before = going_on.get(episode, 0.0), episode
+            total = self.gamma * total + reward
+            returns.append(total)
+            self._unfinished[episode] = total
+            if is_done:
+                del self._unfinished[episode]
+        return np.array(returns, np.float32)
 
     def _look_into_network(self) -> None:
-        self._parameters = dict(self.network.named_parameters())
-        self._policy_layers, self._value_layers = dense_layers(self.network.policy), dense_layers(self.network.value)
+        self.network.eval()
+        self._parameters = dict(self.network.named_parameters()) | self.distribution.named_parameters()
+        self._first = next(iter(self._parameters.values()))
+        self._seen = self._first.data_ptr()
+        mlps = self.network if isinstance(self.network, ActorCritic) else None
+        self._policy_layers = dense_layers(mlps.policy) if mlps is not None else None
+        self._value_layers = dense_layers(mlps.value) if mlps is not None else None
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         # A copy's layers have to be views of the copy's network.
         self.__dict__.update(state)
         self._look_into_network()
 
-    def _values(self, rows: Array) -> Array:
-        return forward_dense(self._value_layers, rows)[:, 0]
+
+def _ends(fragment: SampleBatch) -> Array:
+    """Rows whose next row is not the next step of the same episode."""
+    eps_id = fragment["eps_id"]
+    ends: Array = np.append(eps_id[1:] != eps_id[:-1], True) | fragment["terminateds"] | fragment["truncateds"]
+    return ends
 
 
-def _flat(obs: Array) -> Array:
-    """Observations as the network takes them: `[N, I]`, float32."""
-    return obs.reshape(len(obs), -1).astype(np.float32, copy=False)
+def _network(config: AlgorithmConfig, observation_space: Any, num_outputs: int) -> nn.Module:
+    """The config's own model, or the MLPs; its weights from the config's seed alone."""
+    if config.model is None:
+        num_inputs = int(np.prod(observation_space.shape))
+        return seeded(config.seed, lambda: ActorCritic(num_inputs, num_outputs, config.hiddens))
+    model = config.model
+    network: Any = seeded(config.seed, lambda: model(observation_space, num_outputs))
+    if not isinstance(network, nn.Module) or not list(network.parameters()):
+        raise ConfigError(f"model={model!r} made {type(network).__name__}: expected a torch.nn.Module with parameters")
+    return network

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 import torch
@@ -18,10 +18,11 @@ from torch import nn
 
 from flowrl.batch import Array
 
-__all__ = ["ActorCritic", "DenseLayers", "dense_layers", "forward_dense", "one_thread"]
+__all__ = ["ActorCritic", "DenseLayers", "dense_layers", "forward_dense", "one_thread", "seeded"]
 
 # N rows, I inputs of a layer, O its outputs
 
+Network = TypeVar("Network")
 DenseLayers: TypeAlias = list[tuple[Array, Array]]
 """Weights `[I, O]` and biases `[O]` of each layer; tanh between them."""
 
@@ -30,27 +31,30 @@ _MAX_MATRIX, _MAX_VECTOR = 1 << 18, 9216
 
 
 class ActorCritic(nn.Module):
-    """Two separate MLPs with tanh between layers: `policy` gives the logits of the actions, `value` the value of the state.
+    """Two separate MLPs with tanh between layers: `policy` gives the distribution's outputs (logits, means), `value` the state's value.
 
     Orthogonal weights with gain sqrt(2), 0.01 for the last layer of the policy and 1 for that of the value; no bias at the start
     (Huang et al., The 37 Implementation Details of Proximal Policy Optimization, 2022, details 2 and 13).
     """
 
-    def __init__(self, num_inputs: int, num_actions: int, hiddens: Sequence[int]) -> None:
+    policy: nn.Sequential
+    value: nn.Sequential
+
+    def __init__(self, num_inputs: int, num_outputs: int, hiddens: Sequence[int]) -> None:
         super().__init__()
-        self.policy = _mlp((num_inputs, *hiddens, num_actions), last_gain=0.01)
+        self.policy = _mlp((num_inputs, *hiddens, num_outputs), last_gain=0.01)
         self.value = _mlp((num_inputs, *hiddens, 1), last_gain=1.0)
 
-    @classmethod
-    def seeded(cls, num_inputs: int, num_actions: int, hiddens: Sequence[int], seed: int) -> ActorCritic:
-        """One whose weights come from `seed` alone, in any process; torch's global generator stays as it was."""
-        with torch.random.fork_rng(devices=[]), one_thread():
-            torch.manual_seed(seed)
-            return cls(num_inputs, num_actions, hiddens)
-
     def forward(self, obs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Logits `[N, A]` and values `[N]` for flat observations `[N, I]`."""
+        """Outputs `[N, O]` and values `[N]` for flat observations `[N, I]`."""
         return self.policy(obs), self.value(obs).squeeze(-1)
+
+
+def seeded(seed: int, make: Callable[[], Network]) -> Network:
+    """The network that `make` makes, its weights from `seed` alone, in any process; torch's global generator stays as it was."""
+    with torch.random.fork_rng(devices=[]), one_thread():
+        torch.manual_seed(seed)
+        return make()
 
 
 @contextmanager

@@ -2,46 +2,111 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Protocol
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping
+from typing import Any, Protocol
 
+import numpy as np
 import torch
+from torch import nn
 
 from flowrl.batch import Array, SampleBatch
+from flowrl.errors import ConfigError
 
-__all__ = ["Policy"]
+__all__ = ["Policy", "checked_policy"]
 
 
 class Policy(Protocol):
     """Chooses actions, completes fragments, and says what there is to minimise.
 
-    A worker has one policy of its own. Its random choices come from generators that it owns, seeded once; sampling gives
-    the same bits whatever the number of threads of the process.
+    A subclass writes `act` and `loss`, and `postprocess` where a loss needs columns of its own; the rest has defaults for a
+    policy whose weights are those of `self.network`, a `torch.nn.Module`. A worker has one policy of its own. Its random
+    choices come from generators that it owns, seeded once; sampling gives the same bits whatever the number of threads of
+    the process.
     """
 
-    def act(self, obs: Array, explore: bool) -> tuple[Array, dict[str, Array]]:
-        """Actions `[N]` for observations `[N, ...]`, as the envs take them, and the columns to store beside them (`[N, ...]` each).
+    network: nn.Module
+    num_steps_sampled: int = 0
+    """Env steps that the run had sampled when the learner last asked for a loss: what schedules go by."""
 
-        `obs` is overwritten by the next step: copy what you keep.
+    @abstractmethod
+    def act(self, obs: Array, explore: bool) -> tuple[Array, dict[str, Array]]:
+        """Actions `[N]` or `[N, ...]` for observations `[N, ...]`, as the envs take them, and columns to store (`[N, ...]` each).
+
+        A column "actions" is stored in place of what the envs got: where a log-probability belongs to the action before it was
+        brought into its bounds, say. `obs` is overwritten by the next step: copy what you keep.
         """
+
+    @abstractmethod
+    def loss(self, batch: SampleBatch) -> tuple[torch.Tensor, dict[str, float]]:
+        """The scalar to minimise, with its graph: a mean over the rows of `batch`; and statistics that are such means too."""
 
     def postprocess(self, fragment: SampleBatch) -> SampleBatch:
         """The fragment with the columns that need all of it (advantages, say). Rows of an env are in order and belong together."""
-
-    def loss(self, batch: SampleBatch) -> tuple[torch.Tensor, dict[str, float]]:
-        """The scalar to minimise, with its graph, and statistics that are means over the rows of `batch`."""
-
-    def named_parameters(self) -> Mapping[str, torch.nn.Parameter]:
-        """What an optimizer trains, changed in place by it."""
+        return fragment
 
     def update_target(self) -> None:
         """Copy what is trained to the target network; nothing without one."""
+        return
 
     def get_exploration_info(self) -> dict[str, float]:
         """What a report shows about exploration; empty where there is nothing to show."""
+        return {}
+
+    def named_parameters(self) -> Mapping[str, nn.Parameter]:
+        """What an optimizer trains, changed in place by it."""
+        return dict(self.network.named_parameters())
+
+    def moments_of(self, batch: SampleBatch) -> dict[str, Any]:
+        """Values that merge (`Moments`, say) of a train batch, for what runs along: they travel with gradients, and come to `learned`."""
+        return {}
+
+    def learned(self, info: Mapping[str, Any]) -> None:
+        """The weights were just changed by a batch; `info` has the merged statistics and moments. What adapts moves here."""
+        return
+
+    def is_enough(self, stats: Mapping[str, float]) -> bool:
+        """Whether to leave a batch, before the update that these statistics of a minibatch belong to."""
+        return False
 
     def get_weights(self) -> dict[str, Array]:
-        """A copy of all weights, by name."""
+        """A copy of all that has to be the same in every worker, by name."""
+        return {name: tensor.detach().numpy().copy() for name, tensor in self._named_tensors()}
 
     def set_weights(self, weights: Mapping[str, Array]) -> None:
-        """Take over all weights, by name, copied."""
+        """Take over what `get_weights` gives, copied."""
+        own = dict(self._named_tensors())
+        check_names(weights, own)
+        for name, tensor in own.items():
+            check_shape(name, weights[name], tuple(tensor.shape))
+        with torch.no_grad():
+            for name, tensor in own.items():
+                tensor.copy_(torch.tensor(weights[name]))
+
+    def _named_tensors(self) -> Iterator[tuple[str, torch.Tensor]]:
+        yield from self.named_parameters().items()
+        yield from self.network.named_buffers()
+
+
+def checked_policy(policy: Any) -> Policy:
+    """What a config's `make_policy` gave, if it has all that is asked of a policy."""
+    missing = [name for name in vars(Policy) if not name.startswith("_") and callable(getattr(Policy, name)) and not hasattr(policy, name)]
+    if missing:
+        raise ConfigError(
+            f"make_policy gave {type(policy).__name__}, which has no {', '.join(missing)}: make it a subclass of flowrl.Policy, "
+            "which needs act and loss and has defaults for the rest"
+        )
+    checked: Policy = policy
+    return checked
+
+
+def check_names(weights: Mapping[str, Array], own: Mapping[str, Any]) -> None:
+    """Refuse weights of another kind of policy."""
+    if weights.keys() != own.keys():
+        raise ValueError(f"weights {sorted(weights)}: this policy has {sorted(own)}, give those of a policy of the same config")
+
+
+def check_shape(name: str, weight: Array, shape: tuple[int, ...]) -> None:
+    """Refuse weights of another size."""
+    if np.shape(weight) != shape:
+        raise ValueError(f"weights {name!r} of shape {np.shape(weight)}: expected {shape}")

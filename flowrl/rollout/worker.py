@@ -14,8 +14,9 @@ from flowrl.env.making import vectorize
 from flowrl.iter.shard import ParallelIteratorWorker
 from flowrl.learner.sgd import Gradients, apply_gradients, compute_gradients, learn_on_batch, make_optimizer
 from flowrl.metrics.values import Mean
-from flowrl.policy.policy import Policy
+from flowrl.policy.policy import checked_policy
 from flowrl.rollout.sampler import Sampler, worker_seed
+from flowrl.schedules import value_at
 
 __all__ = ["Fragments", "RolloutWorker"]
 
@@ -46,7 +47,7 @@ class RolloutWorker(ParallelIteratorWorker):
         envs_seed, policy_seed, learner_seed = worker_seed(config.seed, index, incarnation).spawn(3)
         samples = index > 0 or config.num_workers == 0  # else one env, for its spaces
         self.envs = vectorize(config.env, config.env_config, config.num_envs if samples else 1, envs_seed, worker=index)
-        self.policy: Policy = config.make_policy(self.envs.observation_space, self.envs.action_space, policy_seed)
+        self.policy = checked_policy(config.make_policy(self.envs.observation_space, self.envs.action_space, policy_seed))
         self.optimizer = make_optimizer(self.policy, config.lr)
         self.sampler = Sampler(self.envs, self.policy, config.rollout_fragment_length, worker=index, incarnation=incarnation)
         self._rng = np.random.default_rng(learner_seed)
@@ -60,26 +61,35 @@ class RolloutWorker(ParallelIteratorWorker):
         """One fragment: `num_envs * rollout_fragment_length` rows."""
         return self.sampler.sample()
 
-    def learn_on_batch(self, batch: SampleBatch, num_sgd_iter: int = 1, sgd_minibatch_size: int = 0) -> dict[str, Mean]:
-        """Train on a batch: `num_sgd_iter` passes over shuffled minibatches. The learner's statistics."""
+    def learn_on_batch(
+        self, batch: SampleBatch, num_sgd_iter: int = 1, sgd_minibatch_size: int = 0, num_steps_sampled: int | None = None
+    ) -> dict[str, Mean]:
+        """Train on a batch: `num_sgd_iter` passes over shuffled minibatches. The learner's statistics.
+
+        `num_steps_sampled`: env steps that the run has sampled so far, for schedules; None: as they were.
+        """
+        lr = self._set_progress(num_steps_sampled)
         stats = learn_on_batch(self.policy, self.optimizer, batch, self._rng, num_sgd_iter, sgd_minibatch_size, self.config.grad_clip)
         self.sampler.policy_version += 1
-        return stats
+        return stats | {"lr": Mean.of(lr)}
 
-    def compute_gradients(self, batch: SampleBatch) -> tuple[Gradients, dict[str, Mean]]:
-        """The gradient of the policy's loss on a batch, by weight name, and the loss's statistics."""
+    def compute_gradients(self, batch: SampleBatch) -> tuple[Gradients, dict[str, Any]]:
+        """The gradient of the policy's loss on a batch, by weight name, and statistics, moments with them, that `apply_gradients` takes."""
         return compute_gradients(self.policy, batch)
 
-    def apply_gradients(self, grads: Mapping[str, Array]) -> dict[str, Mean]:
-        """One optimizer step along this gradient; its norm before clipping."""
-        stats = apply_gradients(self.policy, self.optimizer, grads, self.config.grad_clip)
+    def apply_gradients(
+        self, grads: Mapping[str, Array], info: Mapping[str, Any] | None = None, num_steps_sampled: int | None = None
+    ) -> dict[str, Mean]:
+        """One optimizer step along this gradient; its norm before clipping. `info`: what `compute_gradients` gave with it."""
+        lr = self._set_progress(num_steps_sampled)
+        stats = apply_gradients(self.policy, self.optimizer, grads, self.config.grad_clip, info)
         self.sampler.policy_version += 1
-        return stats
+        return stats | {"lr": Mean.of(lr)}
 
-    def compute_apply(self, batch: SampleBatch) -> dict[str, Mean]:
+    def compute_apply(self, batch: SampleBatch) -> dict[str, Any]:
         """`compute_gradients` and `apply_gradients` in one."""
-        grads, stats = self.compute_gradients(batch)
-        return stats | self.apply_gradients(grads)
+        grads, info = self.compute_gradients(batch)
+        return info | self.apply_gradients(grads, info)
 
     def get_weights(self) -> dict[str, Array]:
         """A copy of the weights, by name."""
@@ -100,3 +110,12 @@ class RolloutWorker(ParallelIteratorWorker):
     def close(self) -> None:
         """Close the envs."""
         self.envs.close()
+
+    def _set_progress(self, num_steps_sampled: int | None) -> float:
+        """Schedules go by it: the learning rate here, others in the policy's loss."""
+        if num_steps_sampled is not None:
+            self.policy.num_steps_sampled = num_steps_sampled
+        lr = value_at(self.config.lr_schedule, self.policy.num_steps_sampled, self.config.lr)
+        for group in self.optimizer.param_groups:
+            group["lr"] = lr
+        return lr

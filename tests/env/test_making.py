@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 
+import flowrl as fl
 from flowrl.env import vectorize
 from tests.envs import CountEnv
 
@@ -53,3 +54,8 @@ def test_envs_made_before_one_that_fails_are_closed():
     with pytest.raises(OSError, match="no third one"):
         vectorize(make, num_envs=3)
     assert sorted(closed) == [0, 1]
+
+
+def test_an_id_that_nobody_registered_is_refused_with_the_nearest():
+    with pytest.raises(fl.ConfigError, match=r"env='CartPoll-v1': .*Did you mean 'CartPole-v1'\?"):
+        vectorize("CartPoll-v1")

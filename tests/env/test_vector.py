@@ -1,3 +1,4 @@
+import copy
 import subprocess
 import sys
 import textwrap
@@ -6,6 +7,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
+import flowrl as fl
 from flowrl.batch import EpisodeStats
 from flowrl.env import Ended, EnvVector, vectorize
 from tests.envs import ContractEnv, CountEnv
@@ -272,9 +274,41 @@ def test_other_observation_spaces_are_refused_when_built(env, message):
 
 def test_other_action_spaces_are_refused_when_built():
     env = CountEnv(3)
-    env.action_space = gym.spaces.Box(-1, 1, (2,))
-    with pytest.raises(ValueError, match="expected Discrete actions"):
+    env.action_space = gym.spaces.MultiBinary(2)
+    with pytest.raises(fl.ConfigError, match="expected Discrete, MultiDiscrete or Box actions"):
         vector(env)
+
+
+class Recording(CountEnv):
+    """Keeps the actions it gets; may spoil them afterwards, as envs do."""
+
+    def __init__(self, action_space: gym.Space) -> None:
+        super().__init__(9)
+        self.action_space = action_space
+        self.actions: list = []
+
+    def step(self, action):
+        self.actions.append(copy.deepcopy(action))
+        if isinstance(action, np.ndarray):
+            action *= 0
+        return super().step(action)
+
+
+@pytest.mark.parametrize(
+    ("space", "actions"),
+    [
+        (gym.spaces.Discrete(3), np.array([2, 1])),
+        (gym.spaces.MultiDiscrete([3, 4]), np.array([[2, 1], [0, 3]])),
+        (gym.spaces.Box(-1, 1, (2,), np.float64), np.array([[0.5, -1.0], [1.0, 0.0]])),
+    ],
+)
+def test_each_env_gets_an_action_of_its_own_as_its_space_has_it(space, actions):
+    one, other = Recording(space), Recording(space)
+    envs = vector(one, other)
+    envs.reset_ended()
+    envs.step(actions.copy())
+    assert [np.array(env.actions[0]).tolist() for env in (one, other)] == actions.tolist()
+    assert all(env.action_space.contains(env.actions[0]) for env in (one, other))
 
 
 def test_envs_with_different_spaces_are_refused_when_built():

@@ -7,15 +7,19 @@ import torch
 from flowrl.batch import SampleBatch
 from flowrl.learner import apply_gradients, compute_gradients, explained_variance, learn_on_batch, make_optimizer
 from flowrl.metrics import Mean
+from flowrl.policy import Policy
 
 
-class Line:
+class Line(Policy):
     """Fits y = w * x by half the squared error; every row counts alike."""
 
     def __init__(self, w: float = 0.0) -> None:
         self.w = torch.nn.Parameter(torch.tensor([w]))
         self.unused = torch.nn.Parameter(torch.zeros(2))
         self.seen: list[list[float]] = []
+
+    def act(self, obs, explore):
+        raise NotImplementedError
 
     def loss(self, batch):
         x, y = torch.tensor(batch["x"]), torch.tensor(batch["y"])

@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 import torch
 
+from flowrl.algorithms.ppo import PPOConfig
 from flowrl.batch import Origin, SampleBatch
+from flowrl.errors import ConfigError
 from flowrl.policy import ActorCriticPolicy
 
 OBS = gym.spaces.Box(-1, 1, (3,), np.float32)
@@ -22,25 +24,18 @@ class FixedValue(Learner):
     """V(s) is looked up from t, the last number of an observation."""
 
     def __init__(self, table: list[float], gamma: float, lambda_: float) -> None:
-        super().__init__(OBS, TWO, hiddens=(), gamma=gamma, lambda_=lambda_, weights_seed=0, seed=np.random.SeedSequence(0))
+        super().__init__(PPOConfig(hiddens=(), gamma=gamma, lambda_=lambda_), OBS, TWO, np.random.SeedSequence(0))
         self.table = np.array(table, np.float32)
         self.num_passes = 0
 
-    def _values(self, rows):
+    def values(self, obs):
         self.num_passes += 1
-        return self.table[rows[:, -1].astype(int)]
+        return self.table[obs[:, -1].astype(int)]
 
 
-def policy(observation_space=OBS, action_space=TWO, *, weights_seed=0, seed=0, hiddens=(8,)) -> Learner:
-    return Learner(
-        observation_space,
-        action_space,
-        hiddens=hiddens,
-        gamma=0.9,
-        lambda_=0.8,
-        weights_seed=weights_seed,
-        seed=np.random.SeedSequence(seed),
-    )
+def policy(observation_space=OBS, action_space=TWO, *, weights_seed=0, seed=0, **settings) -> Learner:
+    config = PPOConfig(gamma=0.9, lambda_=0.8, seed=weights_seed, **{"hiddens": (8,), **settings})
+    return Learner(config, observation_space, action_space, np.random.SeedSequence(seed))
 
 
 def fragment(table: FixedValue, rows: list[tuple[int, int, bool, bool]], rewards: list[float]) -> SampleBatch:
@@ -186,3 +181,128 @@ def test_weights_of_another_network_are_refused(change, message):
     change(weights)
     with pytest.raises(ValueError, match=message):
         policy().set_weights(weights)
+
+
+class OwnNet(torch.nn.Module):
+    """Shares its first layer; takes observations in their shape; dropout would show if it were in training mode."""
+
+    def __init__(self, observation_space, num_outputs: int) -> None:
+        super().__init__()
+        self.body = torch.nn.Sequential(
+            torch.nn.Flatten(), torch.nn.Linear(int(np.prod(observation_space.shape)), 6), torch.nn.Dropout(0.5)
+        )
+        self.policy, self.value = torch.nn.Linear(6, num_outputs), torch.nn.Linear(6, 1)
+        self.register_buffer("seen", torch.zeros(1))
+
+    def forward(self, obs):
+        self.shape = tuple(obs.shape)
+        hidden = torch.tanh(self.body(obs))
+        return self.policy(hidden), self.value(hidden)
+
+
+@pytest.mark.parametrize("space", [TWO, gym.spaces.MultiDiscrete([2, 3]), gym.spaces.Box(0, 5, (2,))], ids=repr)
+def test_a_model_of_the_users_own_acts_and_learns_as_one_network(space):
+    mine = policy(gym.spaces.Box(0, 255, (2, 2, 3), np.uint8), space, model=OwnNet)
+    obs = np.random.default_rng(0).integers(0, 255, (4, 2, 2, 3)).astype(np.uint8)
+    actions, columns = mine.act(obs, explore=True)
+    assert all(space.contains(action) for action in actions)
+    logp, _, values = mine.evaluate(SampleBatch({"obs": obs, "actions": columns["actions"]}))
+    assert logp.tolist() == pytest.approx(columns["action_logp"].tolist(), abs=1e-5)
+    assert values.tolist() == pytest.approx(columns["vf_preds"].tolist(), abs=1e-5)
+    assert mine.network.shape == (4, 2, 2, 3)
+    assert "seen" in mine.get_weights()
+
+
+def test_a_models_first_weights_come_from_the_configs_seed():
+    one, same, other = (policy(model=OwnNet, weights_seed=seed).get_weights()["policy.weight"] for seed in (1, 1, 2))
+    assert np.array_equal(one, same) and not np.array_equal(one, other)
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        (lambda space, num_outputs: "net", "made str: expected a torch.nn.Module"),
+        (lambda space, num_outputs: torch.nn.Flatten(), "made Flatten: expected a torch.nn.Module with parameters"),
+    ],
+)
+def test_a_model_that_is_no_network_is_refused_when_built(model, message):
+    with pytest.raises(ConfigError, match=message):
+        policy(model=model)
+
+
+def test_a_model_that_gives_something_else_is_told_what_is_expected():
+    with pytest.raises(ValueError, match=r"the model gave Tensor: expected \(outputs \[2, 2\], values \[2\]\)"):
+        policy(model=lambda space, num_outputs: torch.nn.Linear(3, 2)).act(np.zeros((2, 3), np.float32), explore=True)
+    with pytest.raises(ValueError, match=r"outputs \[2, 9\] and values \[2\]: expected \(outputs \[2, 2\]"):
+        policy(model=lambda space, num_outputs: OwnNet(space, 9)).act(np.zeros((2, 3), np.float32), explore=True)
+
+
+def test_a_network_made_float64_is_followed_by_acting_and_learning():
+    mine = policy()
+    mine.network.double()
+    weights = mine.get_weights()
+    weights["value.2.bias"] = np.array([1000.0])
+    mine.set_weights(weights)
+    obs = np.zeros((1, 3), np.float32)
+    assert mine.act(obs, explore=False)[1]["vf_preds"][0] == pytest.approx(1000, abs=10)
+    assert mine.evaluate(SampleBatch({"obs": obs, "actions": [0]}))[2].dtype == torch.float64
+
+
+def test_the_stored_action_of_a_box_is_the_one_whose_probability_counts():  # K1
+    space = gym.spaces.Box(np.array([-2, 0], np.float32), np.array([0, 5], np.float32))
+    mine = policy(action_space=space, initial_log_std=np.log(3))
+    obs = np.zeros((1000, 3), np.float32)
+    actions, columns = mine.act(obs, explore=True)
+    assert all(space.contains(action) for action in actions)
+    assert np.abs(columns["actions"]).max() > 3  # not clipped
+    logp, _, _ = mine.evaluate(SampleBatch({"obs": obs, "actions": columns["actions"]}))
+    assert logp.tolist() == pytest.approx(columns["action_logp"].tolist(), abs=1e-4)
+
+
+def normalised(**settings) -> Learner:
+    return policy(observation_filter="MeanStdFilter", normalize_rewards=True, **settings)
+
+
+def test_sampling_and_learning_see_observations_normalised_by_the_same_moments():
+    mine = normalised()
+    rng = np.random.default_rng(0)
+    mine.learned(mine.moments_of(SampleBatch({"obs": rng.normal(100, 5, (500, 3)), "discounted_returns": np.zeros(500)})))
+    obs = rng.normal(100, 5, (20, 3)).astype(np.float32)
+    _, columns = mine.act(obs, explore=True)
+    logp, _, values = mine.evaluate(SampleBatch({"obs": obs, "actions": columns["actions"]}))
+    assert logp.tolist() == pytest.approx(columns["action_logp"].tolist(), abs=1e-5)
+    assert values.tolist() == pytest.approx(columns["vf_preds"].tolist(), abs=1e-5)
+    assert np.abs(mine.network_input(obs).numpy()).max() < 5
+
+
+def test_moments_travel_with_the_weights():
+    mine, other = normalised(), normalised(seed=1)
+    mine.learned(mine.moments_of(SampleBatch({"obs": np.arange(12.0).reshape(4, 3), "discounted_returns": np.arange(4.0)})))
+    other.set_weights(mine.get_weights())
+    assert other.obs_filter.moments.mean.tolist() == [4.5, 5.5, 6.5]
+    assert other.reward_filter.moments.count == 4
+    with pytest.raises(ValueError, match="this policy has"):
+        policy().set_weights(mine.get_weights())
+
+
+def test_rewards_are_divided_by_the_deviation_of_the_discounted_return():
+    mine = normalised()  # gamma 0.9
+    rows = SampleBatch(
+        {
+            "obs": np.zeros((3, 3), np.float32),
+            "new_obs": np.zeros((3, 3), np.float32),
+            "rewards": np.array([1, 1, 1], np.float32),
+            "terminateds": np.array([False, True, False]),
+            "truncateds": np.zeros(3, bool),
+            "eps_id": np.array([7, 7, 8]),
+            "vf_preds": np.zeros(3, np.float32),
+        }
+    )
+    first = mine.postprocess(rows)
+    assert first["discounted_returns"].tolist() == pytest.approx([1, 1.9, 1])
+    assert first["rewards"].tolist() == [1, 1, 1]  # nothing is known before the first batch
+    mine.learned(mine.moments_of(first))
+    going_on = rows.with_columns(eps_id=np.array([8, 8, 9]))
+    second = mine.postprocess(going_on)
+    assert second["discounted_returns"].tolist() == pytest.approx([1.9, 2.71, 1])  # episode 8 goes on
+    assert second["rewards"].tolist() == pytest.approx([1 / np.std([1, 1.9, 1])] * 3, rel=1e-5)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from flowrl.policy.networks import ActorCritic, dense_layers, forward_dense
+from flowrl.policy.networks import ActorCritic, dense_layers, forward_dense, seeded
 from tests.policy.threads import with_other_threads
 
 
@@ -44,7 +44,7 @@ def digest() -> str:
     rng = np.random.default_rng(0)
     sha = hashlib.sha256()
     for num_inputs, hiddens in ((4, (64, 64)), (144, (64, 64)), (600, (300, 300)), (1000, (512,))):
-        network = ActorCritic.seeded(num_inputs, 3, hiddens, seed=0)
+        network = seeded(0, lambda ni=num_inputs, h=hiddens: ActorCritic(ni, 3, h))
         for rows in (1, 8, 64, 500):
             obs = rng.standard_normal((rows, num_inputs)).astype(np.float32)
             for mlp in (network.policy, network.value):

@@ -1,0 +1,203 @@
+"""Distributions over actions: drawn in numpy while sampling, differentiated in torch while learning.
+
+One class for each kind of action space. The network's outputs are their parameters; what else is trained is their own.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Protocol
+
+import gymnasium as gym
+import numpy as np
+import torch
+from torch import nn
+
+from flowrl.batch import Array
+from flowrl.errors import ConfigError
+
+__all__ = ["Categorical", "Distribution", "Gaussian", "MultiCategorical", "distribution_for"]
+
+# N rows, O outputs of the network, A actions, D numbers of an action
+
+_UNBOUNDED = float(np.finfo(np.float32).max)
+"""A bound this far out is none."""
+_HALF_LOG_TWO_PI = 0.5 * math.log(2 * math.pi)
+
+
+class Distribution(Protocol):
+    """What an actor-critic asks of the distribution of its actions.
+
+    "Stored" actions `[N, ...]` are those whose log-probability counts, "env" actions what the envs get for them.
+    """
+
+    num_outputs: int
+
+    def draw(self, outputs: Array, rng: np.random.Generator) -> tuple[Array, Array]:
+        """Stored actions, drawn, and their log-probabilities `[N]`, for outputs `[N, O]`."""
+
+    def likeliest(self, outputs: Array) -> tuple[Array, Array]:
+        """The likeliest stored actions and their log-probabilities `[N]`."""
+
+    def for_env(self, stored: Array) -> Array:
+        """What the envs get: in their space's shape, dtype and bounds."""
+
+    def evaluate(self, outputs: torch.Tensor, stored: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Log-probabilities `[N]` of stored actions, and entropies `[N]`, with their graph."""
+
+    def named_parameters(self) -> dict[str, nn.Parameter]:
+        """What is trained beside the network."""
+
+
+def distribution_for(action_space: gym.Space[Any], initial_log_std: float = 0.0) -> Distribution:
+    """The distribution for a space: `Categorical`, `MultiCategorical` or `Gaussian`."""
+    if isinstance(action_space, gym.spaces.Discrete):
+        return Categorical(int(action_space.n), int(action_space.start))
+    if isinstance(action_space, gym.spaces.MultiDiscrete):
+        return MultiCategorical(action_space)
+    if isinstance(action_space, gym.spaces.Box):
+        return Gaussian(action_space, initial_log_std)
+    raise ConfigError(f"action space {action_space}: expected Discrete, MultiDiscrete or a Box of floats")
+
+
+class Categorical:
+    """One of A actions: the outputs are their logits. Stored as the env has it, from `start` on."""
+
+    def __init__(self, num_actions: int, start: int = 0) -> None:
+        self.num_outputs = num_actions
+        self.start = start
+
+    def draw(self, outputs: Array, rng: np.random.Generator) -> tuple[Array, Array]:
+        """The first of A exponential clocks whose rates are the probabilities."""
+        all_logp = _log_softmax(outputs)
+        return self._chosen(all_logp, (np.exp(all_logp) / rng.standard_exponential(all_logp.shape)).argmax(axis=1))
+
+    def likeliest(self, outputs: Array) -> tuple[Array, Array]:
+        """The action with the highest logit."""
+        all_logp = _log_softmax(outputs)
+        return self._chosen(all_logp, all_logp.argmax(axis=1))
+
+    def for_env(self, stored: Array) -> Array:
+        """As they are."""
+        return stored
+
+    def evaluate(self, outputs: torch.Tensor, stored: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """By log-softmax."""
+        all_logp = torch.log_softmax(outputs, dim=1)
+        logp = all_logp.gather(1, (stored - self.start)[:, None]).squeeze(1)
+        return logp, -(all_logp.exp() * all_logp).sum(dim=1)
+
+    def named_parameters(self) -> dict[str, nn.Parameter]:
+        """None."""
+        return {}
+
+    def _chosen(self, all_logp: Array, indices: Array) -> tuple[Array, Array]:
+        return indices + self.start, all_logp[np.arange(len(indices)), indices]
+
+
+class MultiCategorical:
+    """D independent choices: the outputs are the logits of the first, then of the second, and so on. Stored as the env has them."""
+
+    def __init__(self, action_space: gym.spaces.MultiDiscrete) -> None:
+        self.space = action_space
+        self.parts = [Categorical(int(n), int(start)) for n, start in zip(action_space.nvec.ravel(), action_space.start.ravel())]
+        self.num_outputs = sum(part.num_outputs for part in self.parts)
+        self._ends = np.cumsum([part.num_outputs for part in self.parts])[:-1].tolist()
+
+    def draw(self, outputs: Array, rng: np.random.Generator) -> tuple[Array, Array]:
+        """Each choice by itself."""
+        return self._joined([part.draw(logits, rng) for part, logits in zip(self.parts, np.split(outputs, self._ends, axis=1))])
+
+    def likeliest(self, outputs: Array) -> tuple[Array, Array]:
+        """The likeliest of each choice."""
+        return self._joined([part.likeliest(logits) for part, logits in zip(self.parts, np.split(outputs, self._ends, axis=1))])
+
+    def for_env(self, stored: Array) -> Array:
+        """As they are."""
+        return stored
+
+    def evaluate(self, outputs: torch.Tensor, stored: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Sums over the choices, which are independent."""
+        choices = stored.reshape(len(stored), -1).unbind(dim=1)
+        logits = torch.split(outputs, [part.num_outputs for part in self.parts], dim=1)
+        each = [part.evaluate(own, choice) for part, own, choice in zip(self.parts, logits, choices)]
+        return torch.stack([logp for logp, _ in each]).sum(dim=0), torch.stack([entropy for _, entropy in each]).sum(dim=0)
+
+    def named_parameters(self) -> dict[str, nn.Parameter]:
+        """None."""
+        return {}
+
+    def _joined(self, each: list[tuple[Array, Array]]) -> tuple[Array, Any]:
+        actions = np.stack([chosen for chosen, _ in each], axis=1).reshape(-1, *self.space.shape)
+        return actions.astype(self.space.dtype, copy=False), np.sum([logp for _, logp in each], axis=0)
+
+
+class Gaussian:
+    """Independent normal distributions for a Box of floats: the outputs are the means, `log_std` `[D]` is trained beside the network.
+
+    Stored is what was drawn, u, unbounded, and its log-probability is u's. The env gets u brought into the box, number by number:
+
+        low, high       low + (clip(u, -1, 1) + 1) / 2 * (high - low)    -1 is low, 0 the middle, 1 high
+        low only        low + softplus(u)
+        high only       high - softplus(-u)
+        none            u
+
+    `log_std` depends on no state (Huang et al., The 37 Implementation Details of Proximal Policy Optimization, 2022, details 24-26;
+    we differ in scaling to the bounds before clipping there, so that a box of any size is explored alike).
+    """
+
+    def __init__(self, action_space: gym.spaces.Box, initial_log_std: float = 0.0) -> None:
+        if action_space.dtype is None or not np.issubdtype(action_space.dtype, np.floating):
+            raise ConfigError(f"action space {action_space}: expected a Box of floats, wrap the env (MultiDiscrete fits whole numbers)")
+        self.space = action_space
+        self.num_outputs = math.prod(action_space.shape)
+        self.log_std = nn.Parameter(torch.full((self.num_outputs,), float(initial_log_std)))
+        low, high = action_space.low.astype(np.float64), action_space.high.astype(np.float64)
+        has_low, has_high = low > -_UNBOUNDED, high < _UNBOUNDED
+        self._both, self._low_only, self._high_only = has_low & has_high, has_low & ~has_high, has_high & ~has_low
+        self._scale = np.where(self._both, (np.where(has_high, high, 0) - np.where(has_low, low, 0)) / 2, 1.0)
+        self._middle = np.where(self._both, (np.where(has_high, high, 0) + np.where(has_low, low, 0)) / 2, 0.0)
+        self._bounds = np.where(has_low, low, 0.0), np.where(has_high, high, 0.0)
+
+    def draw(self, outputs: Array, rng: np.random.Generator) -> tuple[Array, Array]:
+        """Means plus noise."""
+        noise = rng.standard_normal(outputs.shape, np.float32)
+        log_std = self.log_std.detach().numpy()
+        return self._shaped(outputs + np.exp(log_std) * noise), self._logp(noise, log_std)
+
+    def likeliest(self, outputs: Array) -> tuple[Array, Array]:
+        """The means."""
+        return self._shaped(outputs), self._logp(np.zeros_like(outputs), self.log_std.detach().numpy())
+
+    def for_env(self, stored: Array) -> Array:
+        """In the box, in its dtype, a new array."""
+        u = stored.astype(np.float64)
+        inside = np.where(self._both, np.clip(u, -1.0, 1.0), u) * self._scale + self._middle
+        if self._low_only.any() or self._high_only.any():
+            low, high = self._bounds
+            inside = np.where(self._low_only, low + np.logaddexp(0.0, u), inside)
+            inside = np.where(self._high_only, high - np.logaddexp(0.0, -u), inside)
+        bounded: Array = np.clip(inside.astype(self.space.dtype), self.space.low, self.space.high)
+        return bounded
+
+    def evaluate(self, outputs: torch.Tensor, stored: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Of u, not of what the env got."""
+        noise = (stored.reshape(len(stored), -1) - outputs) * (-self.log_std).exp()
+        logp = (-0.5 * noise.square() - self.log_std - _HALF_LOG_TWO_PI).sum(dim=1)
+        return logp, (self.log_std + 0.5 + _HALF_LOG_TWO_PI).sum().expand(len(stored))
+
+    def named_parameters(self) -> dict[str, nn.Parameter]:
+        """`log_std`."""
+        return {"log_std": self.log_std}
+
+    def _shaped(self, actions: Array) -> Array:
+        return actions.reshape(-1, *self.space.shape)
+
+    def _logp(self, noise: Array, log_std: Array) -> Array:
+        logp: Array = (-0.5 * noise * noise - log_std - np.float32(_HALF_LOG_TWO_PI)).sum(axis=1)
+        return logp
+
+
+def _log_softmax(logits: Array) -> Array:
+    log_total: Array = np.logaddexp.reduce(logits, axis=1, keepdims=True)
+    return logits - log_total

@@ -1,0 +1,107 @@
+"""Things of a user's code by name, as a settings file or a command line writes them: "module:name" or "path/to/file.py:name".
+
+Finding one imports its module, which runs it: only name files that are yours.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import cloudpickle
+
+from flowrl.errors import ConfigError
+
+__all__ = ["find", "is_reference", "load_module", "nearest", "reference_to"]
+
+_LOADED: dict[Path, ModuleType] = {}
+"""Files that were loaded by their path: each once, so that a class is the same class each time."""
+
+
+def find(text: str) -> Any:
+    """What "module:name" or "file.py:name" names.
+
+    >>> find("collections:OrderedDict")
+    <class 'collections.OrderedDict'>
+    >>> find("collections:OrderdDict")
+    Traceback (most recent call last):
+    flowrl.errors.ConfigError: collections has no 'OrderdDict'. Did you mean 'OrderedDict'?
+    """
+    place, _, name = text.rpartition(":")
+    if not place or not name:
+        raise ConfigError(f"{text!r} names nothing: write module:name or path/to/file.py:name")
+    module = load_module(place)
+    found: Any = module
+    for part in name.split("."):
+        if not hasattr(found, part):
+            raise ConfigError(f"{place} has no {name!r}. {nearest(part, [known for known in vars(found) if not known.startswith('_')])}")
+        found = getattr(found, part)
+    return found
+
+
+def load_module(place: str) -> ModuleType:
+    """The module of this name, or of this file; its errors are the user's own."""
+    if place.endswith(".py"):
+        return _load_file(Path(place))
+    try:
+        return importlib.import_module(place)
+    except ModuleNotFoundError as error:
+        if error.name and (place == error.name or place.startswith(error.name + ".")):
+            raise ConfigError(f"there is no module {place!r}: name one that can be imported from here, or path/to/file.py") from None
+        raise
+
+
+def reference_to(thing: Any) -> str:
+    """The text by which `find` finds a class or function: of a file that was loaded by its path, that path from here on if it is below."""
+    module = sys.modules.get(thing.__module__)
+    for path, loaded in _LOADED.items():
+        if loaded is module:
+            return f"{_from_here(path)}:{thing.__qualname__}"
+    return f"{thing.__module__}:{thing.__qualname__}"
+
+
+def is_reference(text: str) -> bool:
+    """Whether this may be "module:name" or "file.py:name"."""
+    place, _, name = text.rpartition(":")
+    return bool(place) and all(part.isidentifier() for part in name.split("."))
+
+
+def nearest(name: str, known: list[str]) -> str:
+    """A hint: the nearest of the known names, or all of them."""
+    near = difflib.get_close_matches(name, known, n=1)
+    return f"Did you mean {near[0]!r}?" if near else f"There is: {', '.join(known)}."
+
+
+def _load_file(given: Path) -> ModuleType:
+    path = given.resolve()
+    if path in _LOADED:
+        return _LOADED[path]
+    if not path.is_file():
+        beside = [str(given.with_name(other.name)) for other in path.parent.glob("*.py")] if path.parent.is_dir() else []
+        hint = f" {nearest(str(given), sorted(beside))}" if beside else ""
+        raise ConfigError(f"there is no file {given}.{hint}")
+    spec = importlib.util.spec_from_file_location(f"flowrl_file_{path.stem}_{len(_LOADED)}", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    # As for `python file.py`: modules beside the file can be imported. Other processes get what is in it by value.
+    if str(path.parent) not in sys.path:
+        sys.path.insert(0, str(path.parent))
+    sys.modules[spec.name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[spec.name]
+        raise
+    cloudpickle.register_pickle_by_value(module)
+    _LOADED[path] = module
+    return module
+
+
+def _from_here(path: Path) -> Path:
+    here = Path.cwd()
+    return path.relative_to(here) if path.is_relative_to(here) else path
