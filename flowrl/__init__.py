@@ -16,12 +16,14 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from flowrl.algorithms.a2c import A2CConfig
     from flowrl.algorithms.ppo import PPOConfig
     from flowrl.batch import SampleBatch
     from flowrl.config import AlgorithmConfig
     from flowrl.errors import (
         ActorDiedError,
         ClusterError,
+        ConfigError,
         DeadlockError,
         FlowError,
         MetricsContextError,
@@ -38,13 +40,20 @@ if TYPE_CHECKING:
     from flowrl.iter.queues import Queue
     from flowrl.iter.ray_engine import RayEngine
     from flowrl.iter.shard import ParallelIteratorWorker
+    from flowrl.policy.actor_critic import ActorCriticPolicy
+    from flowrl.policy.policy import Policy
+    from flowrl.rollout.trained import TrainedPolicy, load_policy
     from flowrl.rollout.worker import RolloutWorker
     from flowrl.rollout.worker_set import WorkerSet
+    from flowrl.trainer import Trainer
 
 _MODULE_OF = {
+    "A2CConfig": "algorithms.a2c",
+    "ActorCriticPolicy": "policy.actor_critic",
     "ActorDiedError": "errors",
     "AlgorithmConfig": "config",
     "ClusterError": "errors",
+    "ConfigError": "errors",
     "DeadlockError": "errors",
     "FlowError": "errors",
     "LocalIterator": "iter.iterators",
@@ -54,6 +63,7 @@ _MODULE_OF = {
     "ParallelIterator": "iter.iterators",
     "ParallelIteratorWorker": "iter.shard",
     "PlanError": "errors",
+    "Policy": "policy.policy",
     "Queue": "iter.queues",
     "QueueClosedError": "errors",
     "RayEngine": "iter.ray_engine",
@@ -61,6 +71,8 @@ _MODULE_OF = {
     "RunError": "errors",
     "SampleBatch": "batch",
     "SerialEngine": "iter.engine",
+    "TrainedPolicy": "rollout.trained",
+    "Trainer": "trainer",
     "WorkerSet": "rollout.worker_set",
     "create_colocated": "iter.handles",
     "current_engine": "iter.choose",
@@ -70,12 +82,16 @@ _MODULE_OF = {
     "from_iterable": "iter.constructors",
     "from_iterators": "iter.constructors",
     "from_range": "iter.constructors",
+    "load_policy": "rollout.trained",
 }
 
 __all__ = [
+    "A2CConfig",
+    "ActorCriticPolicy",
     "ActorDiedError",
     "AlgorithmConfig",
     "ClusterError",
+    "ConfigError",
     "DeadlockError",
     "FlowError",
     "LocalIterator",
@@ -85,6 +101,7 @@ __all__ = [
     "ParallelIterator",
     "ParallelIteratorWorker",
     "PlanError",
+    "Policy",
     "Queue",
     "QueueClosedError",
     "RayEngine",
@@ -92,6 +109,8 @@ __all__ = [
     "RunError",
     "SampleBatch",
     "SerialEngine",
+    "TrainedPolicy",
+    "Trainer",
     "WorkerSet",
     "__version__",
     "create_colocated",
@@ -102,6 +121,7 @@ __all__ = [
     "from_iterable",
     "from_iterators",
     "from_range",
+    "load_policy",
 ]
 
 

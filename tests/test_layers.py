@@ -15,18 +15,20 @@ ROWS = [
     {"errors"},
     {"metrics", "graph"},
     {"iter"},
-    {"batch", "config", "env", "policy", "replay", "rollout", "learner"},
+    {"batch", "config", "references", "schedules", "env", "policy", "replay", "rollout", "learner"},
     {"ops"},
     {"algorithms"},
-    {"trainer", "cli", "compat", "demo", "__init__"},
+    {"trainer", "runs", "cli", "compat", "demo", "__init__"},
 ]
 ROW_OF = {name: number for number, row in enumerate(ROWS, 1) for name in row}
 MODULES = sorted(PACKAGE.rglob("*.py"))
 
-LAZY = {"__init__.py", "graph/__init__.py", "ops/__init__.py", "iter/choose.py"}
+LAZY = {"__init__.py", "config.py", "graph/__init__.py", "ops/__init__.py", "iter/choose.py"}
 """Modules that load a part of flowrl when it is first used (PEP 562), or the Ray engine when it is first asked for."""
 HEAVY = {"ray": {"iter/ray_engine.py"}}
 """Packages that only some modules may import."""
+DOORS = {("config.py", "flowrl.trainer")}
+"""The one reference to a row below: `config.build()` makes a trainer, and loads it then."""
 LIGHT_ROWS = 3
 """Up to this row nothing loads torch or gymnasium."""
 
@@ -74,7 +76,7 @@ def inside_functions(tree):
 def test_a_module_imports_only_from_its_own_row_or_the_rows_above(path):
     own = ROW_OF[path.relative_to(PACKAGE).parts[0].removesuffix(".py")]
     for module, node in imports_of(ast.parse(path.read_text())):
-        if module.partition(".")[0] == "flowrl":
+        if module.partition(".")[0] == "flowrl" and (name_of(path), module) not in DOORS:
             assert row_of(module) <= own, f"{name_of(path)}:{node.lineno} is in row {own} and imports {module} of row {row_of(module)}"
 
 

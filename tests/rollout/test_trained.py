@@ -1,0 +1,178 @@
+import json
+import sys
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+import flowrl as fl
+from flowrl.env import EnvVector
+from flowrl.rollout import Sampler, TrainedPolicy, load_policy
+from tests.envs import CountEnv
+
+BOX = gym.spaces.Box(-np.inf, np.inf, (3,), np.float32)
+
+
+class BoundedEnv(CountEnv):
+    """A CountEnv of four steps with bounded actions, which it keeps."""
+
+    def __init__(self, env_config=None):
+        super().__init__(4)
+        self.action_space = gym.spaces.Box(300, 500, (2,), np.float64)
+        self.actions = []
+
+    def step(self, action):
+        assert self.action_space.contains(action)
+        self.actions.append(action.copy())
+        return super().step(action)
+
+
+def trained(action_space=None, **settings) -> TrainedPolicy:
+    return TrainedPolicy(fl.PPOConfig(env=BoundedEnv, hiddens=(8,), **settings), BOX, action_space or BoundedEnv().action_space)
+
+
+def test_one_action_is_what_an_env_would_get_for_the_same_observation():  # K5
+    policy, env = trained(), BoundedEnv()
+    Sampler(EnvVector([env], np.random.SeedSequence(0)), policy.policy, 4, explore=False).sample()
+    alone = [policy.compute_action([0, 0, t]) for t in range(4)]
+    assert np.allclose(env.actions, alone)
+    assert all(policy.action_space.contains(action) for action in alone)
+
+
+@pytest.mark.parametrize("space", [gym.spaces.Discrete(3, start=5), gym.spaces.MultiDiscrete([2, 3]), gym.spaces.Box(0, 1, (2,))], ids=repr)
+@pytest.mark.parametrize("explore", [False, True])
+def test_an_action_is_in_the_space_and_can_be_stepped_with(space, explore):
+    action = trained(space).compute_action(np.zeros(3), explore)
+    assert space.contains(action)
+    assert isinstance(action, int) == isinstance(space, gym.spaces.Discrete)
+
+
+def test_an_action_can_be_changed_without_changing_anything():
+    policy = trained()
+    policy.compute_action([0, 0, 1])[:] = 0
+    assert policy.compute_action([0, 0, 1]).min() >= 300
+
+
+@pytest.mark.parametrize(
+    ("obs", "message"), [(np.zeros((2, 3)), r"shape \(2, 3\): the space says \(3,\)"), ([0, 0, np.nan], "finite"), ("abc", "shape")]
+)
+def test_an_observation_that_does_not_fit_is_refused(obs, message):
+    with pytest.raises(ValueError, match=message):
+        trained().compute_action(obs)
+
+
+def test_evaluating_twice_gives_the_same_and_another_seed_another():
+    policy = TrainedPolicy(fl.PPOConfig(env="CartPole-v1"), gym.make("CartPole-v1").observation_space, gym.spaces.Discrete(2))
+    first, second, other = policy.evaluate(5), policy.evaluate(5), policy.evaluate(5, seed=9)
+    assert first == second != other
+    assert first["num_episodes"] == len(first["episode_returns"]) == 5
+
+
+@pytest.mark.parametrize("settings", [{}, {"observation_filter": "MeanStdFilter", "normalize_rewards": True}], ids=["plain", "normalised"])
+def test_a_saved_policy_comes_back_with_config_spaces_and_weights(settings, tmp_path):
+    policy = trained(**settings)
+    policy.set_weights({name: np.abs(weight) + 0.5 for name, weight in policy.policy.get_weights().items()})
+    assert policy.save(tmp_path / "deep" / "folder") == tmp_path / "deep" / "folder"
+    assert {file.name for file in (tmp_path / "deep" / "folder").iterdir()} == {"policy.safetensors", "policy.json"}
+    again = load_policy(tmp_path / "deep" / "folder")
+    assert (again.observation_space, again.action_space, dict(again.config)) == (
+        policy.observation_space,
+        policy.action_space,
+        dict(policy.config),
+    )
+    weights = policy.policy.get_weights()
+    assert all(np.array_equal(weight, weights[name]) for name, weight in again.policy.get_weights().items())
+    assert np.array_equal(again.compute_action([0, 0, 1]), policy.compute_action([0, 0, 1]))
+
+
+def test_saving_again_replaces_what_was_saved(tmp_path):
+    policy = trained()
+    policy.save(tmp_path)
+    policy.set_weights({name: weight + 1 for name, weight in policy.policy.get_weights().items()})
+    policy.save(tmp_path)
+    assert np.array_equal(load_policy(tmp_path).compute_action([0, 0, 1]), policy.compute_action([0, 0, 1]))
+
+
+def spoil(folder, **changes):
+    about = json.loads((folder / "policy.json").read_text())
+    (folder / "policy.json").write_text(json.dumps(about | changes))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda folder: (folder / "policy.json").unlink(), "policy.json missing"),
+        (lambda folder: (folder / "policy.json").write_text("{"), "is no JSON"),
+        (lambda folder: (folder / "policy.json").write_text("[]"), "has format 'list'"),
+        (lambda folder: spoil(folder, format=99), "has format 99, this flowrl reads 1"),
+        (lambda folder: spoil(folder, config="collections:OrderedDict"), "which is no AlgorithmConfig"),
+        (lambda folder: spoil(folder, config="tests.nothing:Config"), "there is no module"),
+        (lambda folder: spoil(folder, settings={"lrr": 1}), "no setting 'lrr'. Did you mean 'lr'"),
+    ],
+)
+def test_a_folder_without_a_whole_policy_says_what_is_wrong(change, message, tmp_path):
+    trained().save(tmp_path)
+    change(tmp_path)
+    with pytest.raises(fl.ConfigError) as caught:
+        load_policy(tmp_path)
+    assert message in str(caught.value)
+
+
+def test_a_file_in_the_place_of_the_folder_is_refused(tmp_path):
+    (tmp_path / "here").write_text("")
+    with pytest.raises(fl.ConfigError, match="is a file"):
+        trained().save(tmp_path / "here")
+
+
+OWN = """
+from dataclasses import dataclass
+import gymnasium as gym, numpy as np, torch
+import flowrl as fl
+from flowrl.algorithms.ppo import PPOPolicy
+
+class MyEnv(gym.Env):
+    def __init__(self, env_config):
+        self.observation_space, self.action_space, self.t = gym.spaces.Box(0, 9, (1,)), gym.spaces.Discrete(2), 0
+    def reset(self, *, seed=None, options=None):
+        self.t = 0
+        return np.zeros(1, np.float32), {}
+    def step(self, action):
+        self.t += 1
+        return np.full(1, self.t, np.float32), 1.0, self.t == 3, False, {}
+
+class MyNet(torch.nn.Module):
+    def __init__(self, observation_space, num_outputs):
+        super().__init__()
+        self.out = torch.nn.Linear(1, num_outputs + 1)
+    def forward(self, obs):
+        out = self.out(obs)
+        return out[:, :-1], out[:, -1]
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class MyConfig(fl.PPOConfig):
+    mine: float = 0.5
+"""
+
+
+def test_a_policy_of_a_users_own_file_is_found_again_in_another_process(tmp_path, monkeypatch, python):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    (tmp_path / "own.py").write_text(OWN)
+    from flowrl.references import find
+
+    config = find("own.py:MyConfig").from_dict({"env": "own.py:MyEnv", "model": "own.py:MyNet", "mine": 0.75, "train_batch_size": 200})
+    with config.build() as trainer:
+        trainer.train()
+        trainer.save("saved")
+        action = trainer.compute_action([1.0])
+    said = python(
+        """
+        import os, sys
+        os.chdir(sys.argv[1])
+        import flowrl as fl
+        policy = fl.load_policy("saved")
+        print(policy.config.mine, policy.compute_action([1.0]), policy.evaluate(4)["episode_return_mean"])
+        """,
+        str(tmp_path),
+    )
+    assert said.split() == ["0.75", str(action), "3.0"]
