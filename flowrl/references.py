@@ -92,14 +92,22 @@ def _load_file(given: Path) -> ModuleType:
     if str(path.parent) not in sys.path:
         sys.path.insert(0, str(path.parent))
     sys.modules[spec.name] = module
+    before = set(sys.modules)
     try:
         spec.loader.exec_module(module)
     except BaseException:
         del sys.modules[spec.name]
         raise
+    for beside in [sys.modules[name] for name in sys.modules.keys() - before if _is_below(sys.modules[name], path.parent)]:
+        cloudpickle.register_pickle_by_value(beside)
     cloudpickle.register_pickle_by_value(module)
     _LOADED[path] = module
     return module
+
+
+def _is_below(module: ModuleType, folder: Path) -> bool:
+    file = getattr(module, "__file__", None)
+    return file is not None and Path(file).is_relative_to(folder) and "site-packages" not in Path(file).parts
 
 
 def _from_here(path: Path) -> Path:

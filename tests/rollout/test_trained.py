@@ -7,6 +7,7 @@ import pytest
 
 import flowrl as fl
 from flowrl.env import EnvVector
+from flowrl.references import find
 from flowrl.rollout import Sampler, TrainedPolicy, load_policy
 from tests.envs import CountEnv
 
@@ -154,12 +155,20 @@ class MyConfig(fl.PPOConfig):
 """
 
 
+def test_workers_elsewhere_get_a_users_file_and_what_lies_beside_it_by_value(on_ray, tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    (tmp_path / "beside_own.py").write_text("PAYS = 2.0\n")
+    file = tmp_path / "own_on_ray.py"
+    file.write_text("from beside_own import PAYS\n" + OWN.replace("1.0, self.t", "PAYS, self.t"))
+    settings = {"env": f"{file}:MyEnv", "model": f"{file}:MyNet", "num_workers": 1, "train_batch_size": 50, "rollout_fragment_length": 50}
+    with find(f"{file}:MyConfig").from_dict(settings).build() as trainer:
+        assert trainer.train()["episode_return_mean"] == 6.0
+
+
 def test_a_policy_of_a_users_own_file_is_found_again_in_another_process(tmp_path, monkeypatch, python):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     (tmp_path / "own.py").write_text(OWN)
-    from flowrl.references import find
-
     config = find("own.py:MyConfig").from_dict({"env": "own.py:MyEnv", "model": "own.py:MyNet", "mine": 0.75, "train_batch_size": 200})
     with config.build() as trainer:
         trainer.train()
