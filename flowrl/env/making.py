@@ -62,6 +62,10 @@ def _make(env: str | Callable[[EnvContext], Any] | None, context: EnvContext) ->
         except gym.error.Error as error:
             hint = f" {nearest(env, list(gym.registry))}" if isinstance(error, gym.error.UnregisteredEnv) else ""
             raise ConfigError(f"env={env!r}: {error}{hint}") from None
+        except TypeError as error:
+            if "unexpected keyword argument" not in str(error):
+                raise
+            raise ConfigError(f"env={env!r} does not take this env_config: {error}") from error
     if env is None:
         raise ConfigError("env=None: name a gymnasium id, an env class or a function that makes an env in the config")
     try:

@@ -167,9 +167,12 @@ class ActorCriticPolicy(Policy, ABC):
     def _with_scaled_rewards(self, fragment: SampleBatch) -> SampleBatch:
         if self.reward_filter is None:
             return fragment
-        rewards = fragment["rewards"]
         returns = self._discounted_returns(fragment)
-        return fragment.with_columns(rewards=self.reward_filter.scaled(rewards), discounted_returns=returns)
+        normalizer = self.reward_filter
+        if not normalizer.moments.count:  # before the first batch was learned from: by what this fragment knows
+            normalizer = Normalizer((1,))
+            normalizer.update(Moments.of(returns[:, None]))
+        return fragment.with_columns(rewards=normalizer.scaled(fragment["rewards"]), discounted_returns=returns)
 
     def _discounted_returns(self, fragment: SampleBatch) -> Array:
         """Of each row, G_t = gamma * G_{t-1} + r_t: the rewards of its episode up to it, over the fragments it lies in."""

@@ -59,3 +59,8 @@ def test_envs_made_before_one_that_fails_are_closed():
 def test_an_id_that_nobody_registered_is_refused_with_the_nearest():
     with pytest.raises(fl.ConfigError, match=r"env='CartPoll-v1': .*Did you mean 'CartPole-v1'\?"):
         vectorize("CartPoll-v1")
+
+
+def test_an_env_config_that_the_env_does_not_take_is_said():
+    with pytest.raises(fl.ConfigError, match=r"env='CartPole-v1' does not take this env_config: .*'gravity'"):
+        vectorize("CartPole-v1", {"gravity": 1})
