@@ -1,4 +1,4 @@
-"""All benchmarks, side by side with their peers: `python -m benchmarks [local] [shards] [idle] [peers]`, all of them without a word.
+"""All benchmarks, side by side with their peers: `python -m benchmarks [local] [acting] [shards] [idle] [peers]`; without a word, all.
 
 "peers" runs the scripts in `benchmarks/peers` once, unchanged, so that their own figures stand beside the pairs.
 """
@@ -13,8 +13,9 @@ from pathlib import Path
 
 import ray
 
-from benchmarks import idle, local, shards
+from benchmarks import acting, idle, local, shards
 
+ALL = ["local", "acting", "shards", "idle", "peers"]
 PEERS = Path(__file__).parent / "peers"
 
 
@@ -26,12 +27,14 @@ def unchanged(script: str, *args: str) -> None:
 
 def main(wanted: list[str]) -> None:
     warnings.simplefilter("ignore")
-    if unknown := set(wanted) - {"local", "shards", "idle", "peers"}:
-        sys.exit(f"unknown: {', '.join(sorted(unknown))}; there are local, shards, idle and peers")
-    chosen = wanted or ["local", "shards", "idle", "peers"]
+    if unknown := set(wanted) - set(ALL):
+        sys.exit(f"unknown: {', '.join(sorted(unknown))}; there are {', '.join(ALL)}")
+    chosen = wanted or ALL
     missed = []
     if "local" in chosen:
         missed += [row for row in local.run() if row.ratio < row.at_least]
+    if "acting" in chosen:
+        missed += [row for row in acting.run() if row.ratio < row.at_least]
     if "shards" in chosen or "idle" in chosen:
         ray.init(num_cpus=4, include_dashboard=False, log_to_driver=False, logging_level="error")
     if "shards" in chosen:
