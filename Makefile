@@ -17,7 +17,7 @@ $(VENV)/dev.stamp: $(VENV)/run.stamp
 	touch $@
 
 demo: $(VENV)/run.stamp
-	$(BIN)/python -m flowrl.demo
+	$(BIN)/flowrl train --config settings/demo_ppo_cartpole.json
 
 test: $(VENV)/dev.stamp
 	$(BIN)/python -m pytest

@@ -98,8 +98,8 @@ def _load_file(given: Path) -> ModuleType:
     except BaseException:
         del sys.modules[spec.name]
         raise
-    for beside in [sys.modules[name] for name in sys.modules.keys() - before if _is_below(sys.modules[name], path.parent)]:
-        cloudpickle.register_pickle_by_value(beside)
+    for sibling in [sys.modules[name] for name in sys.modules.keys() - before if _is_below(sys.modules[name], path.parent)]:
+        cloudpickle.register_pickle_by_value(sibling)
     cloudpickle.register_pickle_by_value(module)
     _LOADED[path] = module
     return module

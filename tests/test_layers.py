@@ -18,13 +18,13 @@ ROWS = [
     {"batch", "config", "references", "schedules", "env", "policy", "replay", "rollout", "learner"},
     {"ops"},
     {"algorithms"},
-    {"trainer", "runs", "cli", "compat", "demo", "__init__"},
+    {"trainer", "runs", "cli", "compat", "__main__", "__init__"},
 ]
 ROW_OF = {name: number for number, row in enumerate(ROWS, 1) for name in row}
 MODULES = sorted(PACKAGE.rglob("*.py"))
 
-LAZY = {"__init__.py", "config.py", "graph/__init__.py", "ops/__init__.py", "iter/choose.py"}
-"""Modules that load a part of flowrl when it is first used (PEP 562), or the Ray engine when it is first asked for."""
+LAZY = {"__init__.py", "config.py", "graph/__init__.py", "ops/__init__.py", "iter/choose.py", "cli/__init__.py", "cli/app.py"}
+"""Modules that load a part of flowrl when it is first used (PEP 562), the Ray engine when it is first asked for, or a command's code."""
 HEAVY = {"ray": {"iter/ray_engine.py"}}
 """Packages that only some modules may import."""
 DOORS = {("config.py", "flowrl.trainer")}

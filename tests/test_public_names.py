@@ -13,7 +13,7 @@ import flowrl
 
 PUBLIC = ["flowrl", "flowrl.iter", "flowrl.ops", "flowrl.graph", "flowrl.metrics", "flowrl.errors"]
 PACKAGE = Path(flowrl.__file__).parent
-MODULES = sorted(path for path in PACKAGE.rglob("*.py") if path.name != "__init__.py" and path.name != "demo.py")
+MODULES = sorted(path for path in PACKAGE.rglob("*.py") if path.name != "__init__.py")
 
 
 @pytest.mark.parametrize("name", PUBLIC)

@@ -8,9 +8,9 @@ import pytest
 
 import flowrl as fl
 from flowrl.batch import EpisodeStats, SampleBatch
-from flowrl.demo import without_nan
 from flowrl.ops import Concurrently, OncePerTimeInterval, OncePerTimestepsElapsed, ParallelRollouts, StandardMetricsReporting
 from flowrl.ops.rollout import CountRollouts
+from flowrl.runs.plain import plain
 from tests.envs import CountEnv
 
 ALL_KEYS = {
@@ -48,7 +48,7 @@ def test_before_the_first_finished_episode_the_mean_is_nan_and_null_in_a_file():
     results = report_of(config(length=150, rollout_fragment_length=50), 3)
     assert [result["episodes_this_iter"] for result in results] == [0, 0, 1]
     assert math.isnan(results[0]["episode_return_mean"])
-    assert json.loads(json.dumps(without_nan(results[0]), allow_nan=False))["episode_return_mean"] is None
+    assert json.loads(json.dumps(plain(results[0]), allow_nan=False))["episode_return_mean"] is None
     assert results[2]["episode_return_mean"] == 150 * 151 / 2
 
 

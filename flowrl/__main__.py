@@ -1,0 +1,12 @@
+"""`python -m flowrl`: the command line."""
+
+from __future__ import annotations
+
+import sys
+
+from flowrl.cli import main
+
+__all__ = ["main"]
+
+if __name__ == "__main__":
+    sys.exit(main())
