@@ -44,7 +44,8 @@ class AlgorithmConfig(Mapping[str, Any]):
     """
 
     env: str | Callable[[dict[str, Any]], Any] | None = None
-    """A gymnasium id, or a class or function that makes an env from `env_config`."""
+    """What the env is made with: keywords for a gymnasium id; for a class or function its one argument, or keywords where it takes no
+    dict (see `flowrl.env.vectorize`). None: nothing."""
     env_config: Mapping[str, Any] | None = None
     """Keyword arguments of `gymnasium.make` for an id; else the dict that the class or function gets. None: empty."""
     num_workers: int = 0
@@ -56,6 +57,7 @@ class AlgorithmConfig(Mapping[str, Any]):
     engine: str | None = None
     """"serial" or "ray"; None: serial without workers, else Ray."""
     seed: int = 0
+    """Of everything random: the same seed, the same run (plans with barriers only; times apart)."""
     rollout_fragment_length: int = 200
     """Env steps that one `sample()` takes in each env: a fragment holds `num_envs * rollout_fragment_length` rows."""
     train_batch_size: int = 4000
@@ -80,10 +82,13 @@ class AlgorithmConfig(Mapping[str, Any]):
     min_steps_per_reporting: int = 1000
     """Sampled env steps between two results, at least."""
     min_time_s_per_reporting: float = 0.0
+    """Seconds between two results, at least."""
     metrics_num_episodes: int = 100
     """A result's episode statistics are those of so many last finished episodes."""
 
-    def __new__(cls, **settings: Any) -> Self:
+    def __new__(cls, *arguments: Any, **settings: Any) -> Self:
+        if arguments:
+            raise TypeError(f"{cls.__name__}({arguments[0]!r:.100}): settings are keywords, {cls.__name__}(env='CartPole-v1') say")
         for name in settings:
             if name not in cls.__dataclass_fields__:
                 raise TypeError(cls._no_such(name))

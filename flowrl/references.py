@@ -82,9 +82,9 @@ def _load_file(given: Path) -> ModuleType:
     if path in _LOADED:
         return _LOADED[path]
     if not path.is_file():
-        beside = [str(given.with_name(other.name)) for other in path.parent.glob("*.py")] if path.parent.is_dir() else []
-        hint = f" {nearest(str(given), sorted(beside))}" if beside else ""
-        raise ConfigError(f"there is no file {given}.{hint}")
+        beside = sorted(str(given.with_name(other.name)) for other in path.parent.glob("*.py"))
+        hint = nearest(str(given), beside) if beside else f"It was looked for from {Path.cwd()} on."
+        raise ConfigError(f"there is no file {given}. {hint}")
     spec = importlib.util.spec_from_file_location(f"flowrl_file_{path.stem}_{len(_LOADED)}", path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)

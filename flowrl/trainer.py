@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
@@ -115,6 +116,13 @@ class Trainer:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
+
+    def __del__(self) -> None:
+        if "_is_closed" in self.__dict__ and not self._is_closed and self.workers.is_open:
+            message = f"{self!r} was never closed: use `with config.build() as trainer:`, or trainer.close()"
+            self._is_closed = True
+            self._opened.close()
+            warnings.warn(message, ResourceWarning, stacklevel=2)
 
     def __repr__(self) -> str:
         state = "closed" if self._is_closed else "open" if self.workers.is_open else "not yet open"

@@ -36,7 +36,7 @@ def test_a_file_is_loaded_once_and_its_classes_are_named_by_it(my_file):
     [
         ("tests.envs:CuontEnv", "tests.envs has no 'CuontEnv'. Did you mean 'CountEnv'?"),
         ("mine.py:Evn", "mine.py has no 'Evn'. Did you mean 'Env'?"),
-        ("mnie.py:Env", "there is no file mnie.py. Did you mean 'mine.py'?"),
+        ("mnie.py:Env", "Did you mean 'mine.py'?"),
         ("no.such.module:Env", "there is no module 'no.such.module'"),
         ("Env", "write module:name"),
         (":Env", "write module:name"),

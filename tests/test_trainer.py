@@ -1,3 +1,4 @@
+import gc
 import math
 
 import numpy as np
@@ -112,6 +113,16 @@ def test_after_closing_the_policy_still_acts_and_can_be_saved(tmp_path):
     assert again.compute_action([0, 0, 1]) == trainer.compute_action([0, 0, 1])
     with pytest.raises(fl.ConfigError, match="<lambda>"):  # no name leads to that env again
         again.evaluate(1)
+
+
+def test_a_trainer_that_is_dropped_while_it_is_open_stops_its_workers_and_says_so():
+    trainer = config(num_workers=1).build()
+    trainer.train()
+    workers = trainer.workers
+    with pytest.warns(ResourceWarning, match=r"use `with config.build\(\) as trainer:`"):
+        del trainer
+        gc.collect()
+    assert not workers.is_open
 
 
 def test_a_trainer_that_was_never_used_has_no_policy_after_closing():

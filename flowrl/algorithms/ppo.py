@@ -117,7 +117,8 @@ class PPOPolicy(ActorCriticPolicy):
             loss = loss + self.kl_coeff * kl
         outside = (clipped != ratio).float().mean()
         stats = {"loss": loss, "policy_loss": policy_loss, "vf_loss": vf_loss, "entropy": entropy, "kl": kl, "clip_fraction": outside}
-        return loss, {name: value.item() for name, value in stats.items()}
+        settings = {"clip_param": clip_param, "kl_coeff": self.kl_coeff}
+        return loss, {name: value.item() for name, value in stats.items()} | settings
 
     def learned(self, info: Mapping[str, Any]) -> None:
         """Move `kl_coeff`: doubled where the KL is above 1.5 times its target, halved below 1/1.5 of it (Schulman et al., 2017, section 4).

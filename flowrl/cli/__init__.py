@@ -6,12 +6,15 @@ import signal
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from pathlib import Path
 
 __all__ = ["main"]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; its exit code: 0, 1 for an error of the user's own code, 2 for a wrong name or value, 130 for Ctrl-C."""
+    if str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))  # as for `python`: --env my_env:MyEnv means the module that lies here
     try:
         code = int(import_module("flowrl.cli.app").run(sys.argv[1:] if arguments is None else list(arguments)))
     except KeyboardInterrupt:  # before there was anything to end

@@ -71,4 +71,6 @@ def _usage(error: typer.TyperException) -> str:
             name for parameter in context.command.params for name in (*parameter.opts, *parameter.secondary_opts) if name.startswith("-")
         ]
         message = f"No such option: {wrong}. {nearest(wrong, [*known, '--help'])}"
+    if context.info_name == "train" and message.startswith("Got unexpected extra argument"):
+        message += ": the env is named by --env"
     return f"{message} (flowrl {context.info_name} --help)" if context.parent is not None else message

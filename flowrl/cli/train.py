@@ -11,7 +11,6 @@ from rich.console import Console
 
 from flowrl.cli.display import Display, display_for, duration
 from flowrl.cli.envs import check_env_id
-from flowrl.cli.failures import is_a_wrong_name
 from flowrl.cli.interrupts import INTERRUPTED, Interrupts
 from flowrl.errors import PlanError
 from flowrl.runs.folder import RunFolder, default_name
@@ -43,8 +42,8 @@ def train(algorithm: str | None, config: str | None, changes: Mapping[str, Any],
                 finally:
                     _leave(trainer, folder)
         except BaseException as error:
-            if recording.last is None and is_a_wrong_name(error):
-                folder.remove()
+            if recording.last is None and isinstance(error, Exception):
+                folder.remove()  # nothing was learned: the name is free again for the next try
             else:
                 print(_where(folder), flush=True)
             raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from typing import Any
@@ -14,6 +15,8 @@ from flowrl.errors import ConfigError
 from flowrl.references import nearest
 
 __all__ = ["EnvContext", "vectorize"]
+
+_DICT_NAMES = ("env_config", "config", "context")
 
 
 class EnvContext(dict[str, Any]):
@@ -29,7 +32,7 @@ class EnvContext(dict[str, Any]):
 
 
 def vectorize(
-    env: str | Callable[[EnvContext], Any] | None,
+    env: str | Callable[..., Any] | None,
     env_config: Mapping[str, Any] | None = None,
     num_envs: int = 1,
     seed: np.random.SeedSequence | None = None,
@@ -42,7 +45,9 @@ def vectorize(
     (2, (4,), 2)
     >>> envs.close()
 
-    A gymnasium id is made with `env_config` as keywords; a class or function is called with an `EnvContext`.
+    A gymnasium id is made with `env_config` as keywords. A class or function is called with an `EnvContext`, the dict itself, where its
+    first parameter is a must or is called env_config, config or context; else with its items as keywords, as gymnasium's classes
+    take them.
     """
     made = []
     with ExitStack() as on_error:
@@ -54,29 +59,35 @@ def vectorize(
     return envs
 
 
-def _make(env: str | Callable[[EnvContext], Any] | None, context: EnvContext) -> Any:
+def _make(env: str | Callable[..., Any] | None, context: EnvContext) -> Any:
     if isinstance(env, str):
         try:
             # The checker warns once and costs time at every reset; the vector checks what it needs itself.
             return gym.make(env, disable_env_checker=True, **context)
+        except gym.error.UnregisteredEnv as error:
+            said = str(error).partition(" Did you mean")[0]
+            raise ConfigError(f"env={env!r}: {said} {nearest(env, list(gym.registry))}") from None
         except gym.error.Error as error:
-            hint = f" {nearest(env, list(gym.registry))}" if isinstance(error, gym.error.UnregisteredEnv) else ""
-            raise ConfigError(f"env={env!r}: {error}{hint}") from None
+            raise ConfigError(f"env={env!r}: {error}") from None
         except TypeError as error:
             if "unexpected keyword argument" not in str(error):
                 raise
             raise ConfigError(f"env={env!r} does not take this env_config: {error}") from error
     if env is None:
         raise ConfigError("env=None: name a gymnasium id, an env class or a function that makes an env in the config")
-    try:
-        made = env(context)
-    except TypeError as error:
-        error.add_note(
-            "an env class or function of a config is called with one dict, the env_config: for keywords pass `lambda c: MyEnv(**c)`"
-        )
-        raise
+    made = env(context) if _takes_a_dict(env) else env(**context)
     if not isinstance(made, gym.Env):
         raise ConfigError(
             f"{env!r} made {type(made).__name__}: expected a gymnasium.Env, return one (a vector of envs is what num_envs is for)"
         )
     return made
+
+
+def _takes_a_dict(env: Callable[..., Any]) -> bool:
+    """Whether an env class or function takes its env_config as one dict; else it takes keywords."""
+    try:
+        parameters = list(inspect.signature(env).parameters.values())
+    except (TypeError, ValueError):  # written in C
+        return True
+    first = next((each for each in parameters if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)), None)
+    return first is not None and (first.default is first.empty or first.name in _DICT_NAMES)

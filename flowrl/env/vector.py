@@ -162,19 +162,19 @@ class EnvVector:
         )
 
 
-def fitted(new_obs: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+def fitted(new_obs: Any, shape: tuple[int, ...], dtype: np.dtype[Any], remedy: str = "mend the env or its observation_space") -> Array:
     """An observation in the space's shape and dtype, where that loses nothing but float precision."""
     array = np.asarray(new_obs)
     if array.shape != shape:
-        raise ValueError(f"observation of shape {array.shape}: the space says {shape}, mend the env or its observation_space")
+        raise ValueError(f"observation of shape {array.shape}: the space says {shape}, {remedy}")
     if not np.can_cast(array.dtype, dtype, "same_kind"):
-        raise ValueError(f"observation of dtype {array.dtype}: the space says {dtype}, mend the env or its observation_space")
+        raise ValueError(f"observation of dtype {array.dtype}: the space says {dtype}, {remedy}")
     with np.errstate(over="ignore"):
         cast = array.astype(dtype)
     if array.dtype.kind in "iu" and not np.array_equal(cast, array):
-        raise ValueError(f"observation {array!r:.200} does not fit into {dtype}: mend the env or its observation_space")
+        raise ValueError(f"observation {array!r:.200} does not fit into {dtype}: {remedy}")
     if not np.isfinite(cast).all():
-        raise ValueError(f"observation {array!r:.200}: expected finite numbers (in {dtype}), mend the env or wrap it")
+        raise ValueError(f"observation {array!r:.200}: expected finite numbers (in {dtype}), {remedy}")
     return cast
 
 

@@ -9,7 +9,6 @@ import numpy as np
 
 from flowrl.batch import EpisodeStats
 from flowrl.env.vector import EnvVector
-from flowrl.errors import ConfigError
 from flowrl.policy.policy import Policy
 
 __all__ = ["play", "summary_of"]
@@ -20,8 +19,6 @@ def play(policy: Policy, envs: EnvVector, num_episodes: int, explore: bool = Fal
 
     Which episodes count is settled before they are played: taking the first that finish would favour short ones.
     """
-    if not isinstance(num_episodes, int) or num_episodes < 1:
-        raise ConfigError(f"num_episodes={num_episodes!r}: expected a whole number, 1 or more")
     left = [len(range(index, num_episodes, envs.num_envs)) for index in range(envs.num_envs)]
     played: list[list[EpisodeStats]] = [[] for _ in left]
     returns = [0.0] * envs.num_envs

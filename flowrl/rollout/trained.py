@@ -9,7 +9,7 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import load_file, save
 
 from flowrl.batch import Array
 from flowrl.config import AlgorithmConfig
@@ -53,7 +53,7 @@ class TrainedPolicy:
         """
         space = self.observation_space
         assert space.shape is not None and space.dtype is not None
-        row = fitted(obs, space.shape, space.dtype)
+        row = fitted(obs, space.shape, space.dtype, remedy="pass one observation, as the env gives it")
         action = self.policy.act(row[None], explore)[0][0]
         return int(action) if isinstance(self.action_space, gym.spaces.Discrete) else np.array(action)
 
@@ -65,14 +65,22 @@ class TrainedPolicy:
         The envs begin with seeds from `seed` (None: the config's) each time, so that two calls with the same weights give the same.
         With a `render_mode` it is one env. Never ends where an episode never does.
         """
+        if not isinstance(num_episodes, int) or isinstance(num_episodes, bool) or num_episodes < 1:
+            raise ConfigError(f"num_episodes={num_episodes!r}: expected a whole number, 1 or more")
         seeds = np.random.SeedSequence(self.config.seed if seed is None else seed, spawn_key=EVALUATION)
-        num_envs = 1 if render_mode else min(MOST_ENVS, max(1, num_episodes))
+        num_envs = 1 if render_mode else min(MOST_ENVS, num_episodes)
         more = {"render_mode": render_mode} if render_mode else {}
         envs = vectorize(self.config.env, {**(self.config.env_config or {}), **more}, num_envs, seeds)
+        if render_mode and envs.envs[0].render_mode != render_mode:
+            envs.close()
+            raise ConfigError(f"{envs.envs[0]} was asked for render_mode={render_mode!r} and has {envs.envs[0].render_mode!r}")
         try:
             return summary_of(play(self.policy, envs, num_episodes, explore))
         finally:
             envs.close()
+
+    def __repr__(self) -> str:
+        return f"TrainedPolicy({type(self.config).__name__}, {self.observation_space} -> {self.action_space})"
 
     def set_weights(self, weights: Mapping[str, Array]) -> None:
         """Act with these weights, copied."""
@@ -92,7 +100,7 @@ class TrainedPolicy:
             "action_space": space_to_json(self.action_space),
         }
         weights = {name: np.ascontiguousarray(weight) for name, weight in self.policy.get_weights().items()}
-        save_file(weights, str(folder / f"{WEIGHTS_FILE}.new"))
+        (folder / f"{WEIGHTS_FILE}.new").write_bytes(save(weights))
         (folder / f"{POLICY_FILE}.new").write_text(json.dumps(about, indent=2) + "\n")
         for name in (WEIGHTS_FILE, POLICY_FILE):
             (folder / f"{name}.new").replace(folder / name)

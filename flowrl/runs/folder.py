@@ -75,13 +75,13 @@ class RunFolder:
 
 
 def find_run(text: str, runs: Path) -> RunFolder:
-    """The run of this name under `runs`, or in this folder."""
+    """The run of this name under `runs`, or in this folder; a folder that `trainer.save` wrote will do."""
     for path in (runs / text, Path(text)):
-        if RunFolder(path).config.is_file():
+        if any((path / name).is_file() for name in ("config.json", "policy.json")):
             return RunFolder(path)
     there = sorted(path.parent.name for path in runs.glob("*/config.json"))
     if (runs / text).is_dir() or Path(text).is_dir():
-        raise ConfigError(f"{text} is no run: it has no config.json")
+        raise ConfigError(f"{text} is no run: it has no config.json, and no policy.json")
     hint = nearest(text, there) if there else f"There are none in {runs}."
     raise ConfigError(f"there is no run {text!r} in {runs}. {hint}")
 

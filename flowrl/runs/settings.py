@@ -80,7 +80,8 @@ def read_settings(path: Path) -> dict[str, Any]:
     try:
         settings = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        beside = sorted(str(path.with_name(other.name)) for other in path.parent.glob("*.json")) if path.parent.is_dir() else []
+        like = path.parent.glob("*.json") if path.parent.is_dir() else path.parent.parent.glob(f"*/{path.name}")
+        beside = sorted(map(str, like))
         raise ConfigError(f"there is no settings file {path}.{' ' + nearest(str(path), beside) if beside else ''}") from None
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from None

@@ -64,3 +64,39 @@ def test_an_id_that_nobody_registered_is_refused_with_the_nearest():
 def test_an_env_config_that_the_env_does_not_take_is_said():
     with pytest.raises(fl.ConfigError, match=r"env='CartPole-v1' does not take this env_config: .*'gravity'"):
         vectorize("CartPole-v1", {"gravity": 1})
+
+
+class Plain(CountEnv):
+    """As gymnasium's own classes: keywords, each with a default."""
+
+    def __init__(self, length=4, render_mode=None):
+        super().__init__(length)
+
+
+class WithConfig(CountEnv):
+    def __init__(self, env_config=None):
+        super().__init__((env_config or {}).get("length", 4))
+
+
+class Nothing(CountEnv):
+    def __init__(self):
+        super().__init__(4)
+
+
+@pytest.mark.parametrize(
+    ("env", "env_config", "length"),
+    [
+        (Plain, None, 4),
+        (Plain, {"length": 7}, 7),
+        (WithConfig, None, 4),
+        (WithConfig, {"length": 7}, 7),
+        (Nothing, None, 4),
+        (lambda: CountEnv(4), None, 4),
+        (lambda length: CountEnv(length["length"]), {"length": 7}, 7),
+        (lambda *, length: CountEnv(length), {"length": 7}, 7),
+    ],
+)
+def test_a_class_is_called_as_its_first_parameter_asks(env, env_config, length):
+    envs = vectorize(env, env_config)
+    assert envs.envs[0].length == length
+    envs.close()

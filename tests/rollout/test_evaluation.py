@@ -1,8 +1,6 @@
 import numpy as np
-import pytest
 
 from flowrl.env import EnvVector
-from flowrl.errors import ConfigError
 from flowrl.rollout.evaluation import play, summary_of
 from tests.envs import ContractEnv, CountEnv
 
@@ -39,12 +37,6 @@ def test_an_env_is_used_by_the_rules():
     envs = [ContractEnv(3), ContractEnv(5)]
     play(Still(), vector(*envs), 4)
     assert envs[0].num_resets >= 2 and envs[1].num_resets == 2
-
-
-@pytest.mark.parametrize("num_episodes", [0, -1, 2.5])
-def test_a_number_of_episodes_that_is_none_is_refused(num_episodes):
-    with pytest.raises(ConfigError, match="num_episodes"):
-        play(Still(), vector(CountEnv(3)), num_episodes)
 
 
 def test_a_summary_has_mean_deviation_and_each_return():

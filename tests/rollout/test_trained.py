@@ -69,6 +69,24 @@ def test_evaluating_twice_gives_the_same_and_another_seed_another():
     assert first["num_episodes"] == len(first["episode_returns"]) == 5
 
 
+@pytest.mark.parametrize("num_episodes", [0, -1, 2.5, True])
+def test_a_number_of_episodes_that_is_none_is_refused(num_episodes):
+    with pytest.raises(fl.ConfigError, match="num_episodes"):
+        trained().evaluate(num_episodes)
+
+
+class Shown(BoundedEnv):
+    def __init__(self, env_config):
+        super().__init__()
+        self.render_mode = env_config.get("render_mode")
+
+
+def test_rendering_is_asked_of_one_env_and_said_where_there_is_none():
+    assert TrainedPolicy(fl.PPOConfig(env=Shown), BOX, Shown({}).action_space).evaluate(2, render_mode="human")["num_episodes"] == 2
+    with pytest.raises(fl.ConfigError, match="asked for render_mode='human' and has None"):
+        trained().evaluate(2, render_mode="human")
+
+
 @pytest.mark.parametrize("settings", [{}, {"observation_filter": "MeanStdFilter", "normalize_rewards": True}], ids=["plain", "normalised"])
 def test_a_saved_policy_comes_back_with_config_spaces_and_weights(settings, tmp_path):
     policy = trained(**settings)
