@@ -144,6 +144,11 @@ def test_settings_that_do_not_fit_are_refused_as_config_errors(settings, message
     assert message in str(caught.value)
 
 
+def test_settings_without_their_names_are_refused():
+    with pytest.raises(TypeError, match=r"MyConfig\('CartPole-v1'\): settings are keywords"):
+        MyConfig("CartPole-v1")
+
+
 def test_a_config_without_a_plan_or_a_policy_says_how_to_name_one():
     with pytest.raises(NotImplementedError, match="MyConfig names no plan: pass build"):
         MyConfig().build()

@@ -104,6 +104,17 @@ def test_flowrl_iter_alone_loads_neither_torch_nor_gymnasium_nor_ray(python):
     assert set(loaded) <= {"numpy"}
 
 
+def test_a_misspelt_name_gets_the_nearest(python):
+    out = python(
+        """
+        import subprocess, sys
+        for code in ("import flowrl as fl; fl.PPOCofig", "import flowrl.ops as ops; ops.TrainOneStp"):
+            print(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stderr.splitlines()[-1])
+        """
+    )
+    assert "Did you mean: 'PPOConfig'?" in out and "Did you mean: 'TrainOneStep'?" in out
+
+
 def test_dir_shows_the_public_names():
     for name in ("flowrl", "flowrl.ops"):
         module = importlib.import_module(name)

@@ -1,9 +1,12 @@
 """`list`, `graph`, `check-env`, `eval` and help."""
 
 import re
+import sys
 import xml.etree.ElementTree as ElementTree
 
 import pytest
+
+import flowrl as fl
 
 SMALL = ["train", "my.py", "--env", "my.py:Five", "--stop-steps", "100"]
 
@@ -130,3 +133,18 @@ def test_the_same_seed_gives_the_same_evaluation_and_another_seed_another(flowrl
     assert flowrl("train", "ppo", "--env", "CartPole-v1", "--stop-steps", 100, "--set", "train_batch_size=100", "--run", "c").code == 0
     first, again, other = (flowrl("eval", "runs/c", "--episodes", 5, "--seed", seed).out for seed in (1, 1, 2))
     assert first == again != other
+
+
+def test_a_folder_that_a_trainer_saved_is_played_too(here, flowrl):
+    with fl.PPOConfig(env="CartPole-v1", train_batch_size=64, rollout_fragment_length=64).build() as trainer:
+        trainer.train()
+        trainer.save("saved/cartpole")
+    code, out, _ = flowrl("eval", "saved/cartpole", "--episodes", "3")
+    assert code == 0 and "3 episodes" in out
+
+
+def test_a_module_that_lies_here_is_found_by_its_name(here, flowrl, monkeypatch):
+    monkeypatch.setattr(sys, "path", [place for place in sys.path if place not in ("", ".", str(here))])
+    (here / "lies_here.py").write_text((here / "my.py").read_text())
+    code, out, _ = flowrl("check-env", "lies_here:Five", "--steps", "10")
+    assert code == 0 and "10 with random actions" in out

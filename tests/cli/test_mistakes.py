@@ -14,7 +14,7 @@ OWN = ["train", "my.py", "--env", "my.py:Five"]
         ([*TRAIN, "--stop-retrun", "3"], "No such option: --stop-retrun. Did you mean '--stop-return'?"),
         (["eval", "x", "--episode", "3"], "No such option: --episode. Did you mean '--episodes'?"),
         ([*TRAIN, "--stop-steps"], "'--stop-steps' requires an argument"),
-        ([*TRAIN, "more"], "unexpected extra argument(s) (more)"),
+        (["train", "ppo", "CartPole-v1"], "unexpected extra argument(s) (CartPole-v1): the env is named by --env"),
         (["eval"], "Missing argument 'RUN'"),
         # values of options
         ([*TRAIN, "--stop-steps", "many"], "'--stop-steps': 'many': expected a whole number, 100_000 or 1e5 say"),
@@ -82,3 +82,11 @@ def test_a_run_that_is_there_is_not_written_over(here, flowrl):
     assert code == 2
     assert "runs/mine is there already and nothing is overwritten" in err
     assert list((here / "runs" / "mine").iterdir()) == []
+
+
+def test_a_run_that_fails_before_its_first_result_leaves_its_name_free(here, flowrl):
+    failing = [*OWN, "--set", 'env_config={"explodes_at": 1}', "--run", "mine"]
+    for _ in range(2):
+        code, _, err = flowrl(*failing)
+        assert code == 1 and "boom in the env" in err
+    assert not (here / "runs" / "mine").exists()

@@ -223,6 +223,8 @@ def test_a_models_first_weights_come_from_the_configs_seed():
     [
         (lambda space, num_outputs: "net", "made str: expected a torch.nn.Module"),
         (lambda space, num_outputs: torch.nn.Flatten(), "made Flatten: expected a torch.nn.Module with parameters"),
+        (torch.nn.Linear(3, 2), "is a network already: pass its class"),
+        (lambda: torch.nn.Linear(3, 2), r"is called as model\(observation_space, num_outputs\): too many positional arguments"),
     ],
 )
 def test_a_model_that_is_no_network_is_refused_when_built(model, message):
