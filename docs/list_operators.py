@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import ast
-import dataclasses
 import inspect
-import itertools
-import textwrap
 from pathlib import Path
 
 import flowrl
@@ -79,20 +75,7 @@ def page() -> str:
     parts += [entry(name, getattr(flowrl.ops, name)) for name in flowrl.ops.__all__]
     parts.append("## Handles, streams, engines\n")
     parts += [entry(thing.__name__, thing) for thing in THINGS]
-    parts.append("## Settings of PPO\n\n| setting | default | |\n| --- | --- | --- |")
-    parts += [f"| `{name}` | `{default!r}` | {text} |" for name, default, text in settings_of(flowrl.PPOConfig)]
     return "\n".join(parts) + "\n"
-
-
-def settings_of(config: type) -> list[tuple[str, object, str]]:
-    """Name, default and the string below it, of every field of a config and of its bases."""
-    texts: dict[str, str] = {}
-    for kind in reversed(config.__mro__[:2]):
-        body = ast.parse(textwrap.dedent(inspect.getsource(kind))).body[0].body  # type: ignore[attr-defined]
-        for field, below in itertools.pairwise(body):
-            if isinstance(field, ast.AnnAssign) and isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant):
-                texts[field.target.id] = str(below.value.value)  # type: ignore[union-attr]
-    return [(field.name, field.default, texts.get(field.name, "")) for field in dataclasses.fields(config)]
 
 
 if __name__ == "__main__":

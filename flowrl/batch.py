@@ -101,6 +101,9 @@ class SampleBatch:
             )
         return SampleBatch({name: column[key] for name, column in self._columns.items()})
 
+    def __setitem__(self, name: str, values: Any) -> None:
+        raise TypeError(f"a batch never changes: make a new one, batch = batch.with_columns({name}=...)")
+
     def minibatches(self, size: int, rng: np.random.Generator) -> Iterator[SampleBatch]:
         """Every row once, in batches of `size` shuffled rows; the last one holds what is left. Size 0: the whole batch as it is."""
         if size < 0:

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import FrozenInstanceError, dataclass, fields, replace
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, dataclass_transform
 
 import numpy as np
 
@@ -27,8 +27,19 @@ REFERENCES = ("env", "model")
 """Settings that may be a class or function; a settings file names it "module:name" or "path/to/file.py:name"."""
 
 
+class _Frozen:
+    """What cannot be changed, and says what to do instead."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise FrozenInstanceError(f"a config never changes: config.replace({name}=...) gives a changed copy")
+
+    def __delattr__(self, name: str) -> None:
+        raise FrozenInstanceError(f"a config never changes: {name!r} cannot be deleted")
+
+
+@dataclass_transform(frozen_default=True, kw_only_default=True, eq_default=False)
 @dataclass(frozen=True, kw_only=True, eq=False)
-class AlgorithmConfig(Mapping[str, Any]):
+class AlgorithmConfig(_Frozen, Mapping[str, Any]):
     """Settings of a run: a frozen dataclass, and a read-only mapping of its fields.
 
     >>> config = AlgorithmConfig(env="CartPole-v1", num_workers=2)
@@ -38,9 +49,9 @@ class AlgorithmConfig(Mapping[str, Any]):
     Traceback (most recent call last):
     KeyError: "AlgorithmConfig has no setting 'num_worker'. Did you mean 'num_workers'?"
 
-    A subclass is a dataclass too (`@dataclass(frozen=True, kw_only=True, eq=False)`), says which policy it trains by
-    `make_policy` and with which plan by `make_plan`, and checks its own fields in `__post_init__` after
-    `super().__post_init__()`. A setting that does not fit raises `ConfigError`, a ValueError.
+    A subclass is such a dataclass by itself: its annotated names are settings. It says which policy it trains by `make_policy` and
+    with which plan by `make_plan`, and checks its own settings in `__post_init__` after `super().__post_init__()`. A setting that does
+    not fit raises `ConfigError`, a ValueError.
     """
 
     env: str | Callable[[dict[str, Any]], Any] | None = None
@@ -85,6 +96,13 @@ class AlgorithmConfig(Mapping[str, Any]):
     """Seconds between two results, at least."""
     metrics_num_episodes: int = 100
     """A result's episode statistics are those of so many last finished episodes."""
+
+    def __init_subclass__(cls, **arguments: Any) -> None:
+        super().__init_subclass__(**arguments)
+        dataclass(frozen=True, kw_only=True, eq=False)(cls)
+        # `_Frozen` does it; and a class that has these of its own could not be decorated once more by its author.
+        for name in ("__setattr__", "__delattr__"):
+            delattr(cls, name)
 
     def __new__(cls, *arguments: Any, **settings: Any) -> Self:
         if arguments:
@@ -208,6 +226,10 @@ class AlgorithmConfig(Mapping[str, Any]):
     @classmethod
     def _no_such(cls, name: str) -> str:
         return f"{cls.__name__} has no setting {name!r}. {nearest(str(name), list(cls.__dataclass_fields__))}"
+
+
+for _name in ("__setattr__", "__delattr__"):
+    delattr(AlgorithmConfig, _name)
 
 
 def _found(value: Any) -> Any:

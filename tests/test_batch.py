@@ -151,3 +151,15 @@ def test_a_minibatch_of_everything_is_the_batch_as_it_is(size):
 def test_a_negative_minibatch_size_is_refused():
     with pytest.raises(ValueError, match="minibatch size -1"):
         list(numbers(3).minibatches(-1, np.random.default_rng(0)))
+
+
+def test_setting_a_column_says_how_a_new_batch_is_made():
+    with pytest.raises(TypeError, match=r"batch = batch\.with_columns\(rewards=\.\.\.\)"):
+        SampleBatch({"rewards": [1.0]})["rewards"] = [2.0]
+
+
+def test_a_split_has_every_row_once_in_order():
+    parts = SampleBatch({"t": range(7)}).split(3)
+    assert [part["t"].tolist() for part in parts] == [[0, 1, 2], [3, 4, 5], [6]]
+    with pytest.raises(ValueError, match="split into parts of 0 rows"):
+        parts[0].split(0)

@@ -27,9 +27,23 @@ def test_a_config_is_a_read_only_mapping_of_its_fields():
         config["lr"] = 1.0
 
 
-def test_a_config_cannot_be_changed():
-    with pytest.raises(FrozenInstanceError):
-        MyConfig().lr = 1.0
+@pytest.mark.parametrize("name", ["lr", "buffer_size", "anything"])
+def test_a_config_cannot_be_changed(name):
+    with pytest.raises(FrozenInstanceError, match=rf"config\.replace\({name}=\.\.\.\) gives a changed copy"):
+        setattr(AlgorithmConfig(), name, 1.0)
+    for change in (lambda config: setattr(config, name, 1.0), lambda config: delattr(config, name)):
+        with pytest.raises(FrozenInstanceError):  # a class that its author decorated too
+            change(MyConfig())
+
+
+def test_a_subclass_is_a_dataclass_without_being_decorated():
+    class Mine(MyConfig):
+        lr: float = 0.5
+        mine: int = 3
+
+    assert (Mine().lr, Mine(mine=4)["mine"], Mine().replace(mine=5).mine, len(Mine())) == (0.5, 4, 5, len(MyConfig()) + 1)
+    with pytest.raises(TypeError, match="no setting 'mien'"):
+        Mine(mien=3)
 
 
 def test_replace_gives_a_changed_and_checked_copy():

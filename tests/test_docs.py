@@ -1,38 +1,57 @@
-"""The pages' code blocks run, each page in one namespace, and end in what they say."""
+"""The pages' code runs, each page in one namespace and a folder of its own, and prints and draws what they show."""
 
 import re
 import runpy
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+DOCS = ROOT / "docs"
+RUN_PAGES = SimpleNamespace(**runpy.run_path(str(DOCS / "run_pages.py")))
+LIST_CONFIGS = SimpleNamespace(**runpy.run_path(str(DOCS / "list_configs.py")))
+PAGES = RUN_PAGES.pages()
+SAY_IT_THEMSELVES = {"seed", "min_time_s_per_reporting"}
 
 
-def blocks_of(page: Path) -> list[tuple[int, str]]:
-    text = page.read_text()
-    return [
-        (text[: match.start(1)].count("\n"), match[1]) for match in re.finditer(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
-    ]
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_a_page_runs_and_prints_and_draws_what_it_shows(page, tmp_path):
+    text = RUN_PAGES.run(page, tmp_path)
+    assert RUN_PAGES.without_lines(text) == RUN_PAGES.without_lines(page.read_text()), "run `python docs/run_pages.py`"
+    drawn = [name for name in RUN_PAGES.pictures_of(page) if (tmp_path / name).exists()]
+    for name in drawn:
+        words = RUN_PAGES.words_of((tmp_path / name).read_text())
+        assert RUN_PAGES.words_of((DOCS / "images" / name).read_text()) == words, "run `python docs/run_pages.py`"
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if blocks_of(page)], ids=lambda page: page.name)
-def test_the_blocks_of_a_page_run_in_order(page, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    names = {"__name__": "page"}
-    for line, code in blocks_of(page):
-        exec(compile("\n" * line + code, page.name, "exec"), names)
+@pytest.mark.parametrize("name", ["README.md", "docs/how_it_works.md", "docs/quickstart.md", "docs/reading_a_plan.md"])
+def test_a_page_checks_its_results(name):
+    blocks = RUN_PAGES.blocks_of(ROOT / name)
+    checked = sum("assert " in block.text for block in blocks if block.language == "python")
+    assert checked + sum(block.language == "text" for block in blocks) >= 3
 
 
-@pytest.mark.parametrize("page", [ROOT / "README.md", ROOT / "docs" / "how_it_works.md"], ids=lambda page: page.name)
-def test_a_page_checks_its_results(page):
-    assert sum("assert " in code for _, code in blocks_of(page)) >= 3
+def test_every_picture_of_a_page_about_plans_is_drawn_by_its_code(tmp_path):
+    page = DOCS / "reading_a_plan.md"
+    RUN_PAGES.run(page, tmp_path)
+    assert RUN_PAGES.pictures_of(page)
+    assert all((tmp_path / name).exists() for name in RUN_PAGES.pictures_of(page))
 
 
 def test_every_operator_stands_in_the_operators_page_with_its_docstring():
-    page = runpy.run_path(str(ROOT / "docs" / "list_operators.py"))["page"]()
-    assert (ROOT / "docs" / "operators.md").read_text() == page, "run `python docs/list_operators.py`"
+    page = runpy.run_path(str(DOCS / "list_operators.py"))["page"]()
+    assert (DOCS / "operators.md").read_text() == page, "run `python docs/list_operators.py`"
+
+
+def test_every_setting_of_every_algorithm_stands_in_the_settings_page_with_its_text():
+    assert (DOCS / "configs.md").read_text() == LIST_CONFIGS.page(), "run `python docs/list_configs.py`"
+
+
+@pytest.mark.parametrize("name", LIST_CONFIGS.known_algorithms())
+def test_a_setting_says_what_it_is(name):
+    settings = LIST_CONFIGS.settings_of(LIST_CONFIGS.find_algorithm(name).config_class()).values()
+    assert {setting.name for setting in settings if not setting.text} <= SAY_IT_THEMSELVES
 
 
 def test_links_of_the_pages_lead_somewhere():

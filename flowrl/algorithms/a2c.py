@@ -6,7 +6,6 @@ ACKTR & A2C, 2017).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -24,7 +23,6 @@ from flowrl.rollout.worker_set import WorkerSet
 __all__ = ["A2CConfig", "A2CPolicy", "execution_plan", "sub_plan"]
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
 class A2CConfig(AlgorithmConfig):
     """Settings of A2C."""
 
@@ -64,9 +62,7 @@ class A2CConfig(AlgorithmConfig):
 class A2CPolicy(ActorCriticPolicy):
     """An actor-critic with the policy gradient's loss."""
 
-    def __init__(self, config: A2CConfig, observation_space: Any, action_space: Any, seed: np.random.SeedSequence) -> None:
-        super().__init__(config, observation_space, action_space, seed)
-        self.config = config
+    config: A2CConfig
 
     def loss(self, batch: SampleBatch) -> tuple[torch.Tensor, dict[str, float]]:
         """The policy gradient, the squared error of the values, and the entropy (Mnih et al., 2016, section 4 and algorithm S3):

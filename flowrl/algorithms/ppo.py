@@ -6,7 +6,6 @@ Schulman et al., Proximal Policy Optimization Algorithms, 2017.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -27,7 +26,6 @@ __all__ = ["PPOConfig", "PPOPolicy", "execution_plan", "sub_plan"]
 LOWEST_KL_COEFF, HIGHEST_KL_COEFF = 1e-4, 1e2
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
 class PPOConfig(AlgorithmConfig):
     """Settings of PPO."""
 
@@ -83,9 +81,10 @@ class PPOConfig(AlgorithmConfig):
 class PPOPolicy(ActorCriticPolicy):
     """An actor-critic with PPO's clipped loss."""
 
+    config: PPOConfig
+
     def __init__(self, config: PPOConfig, observation_space: Any, action_space: Any, seed: np.random.SeedSequence) -> None:
         super().__init__(config, observation_space, action_space, seed)
-        self.config = config
         self.kl_coeff = config.kl_coeff
 
     def loss(self, batch: SampleBatch) -> tuple[torch.Tensor, dict[str, float]]:

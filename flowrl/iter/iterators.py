@@ -14,7 +14,20 @@ from typing import Any, Literal, NoReturn, Self, TypeVar
 from flowrl.errors import PlanError
 from flowrl.iter.building import at_least, weights_for
 from flowrl.iter.naming import label_of, plan_line, short
-from flowrl.iter.nodes import Child, Duplicate, Flatten, Gather, Node, Put, Repartition, SelectShards, ShardUnion, Union, ZipSource
+from flowrl.iter.nodes import (
+    Child,
+    Duplicate,
+    Flatten,
+    Gather,
+    LocalSource,
+    Node,
+    Put,
+    Repartition,
+    SelectShards,
+    ShardUnion,
+    Union,
+    ZipSource,
+)
 from flowrl.iter.opening import shards_of
 from flowrl.iter.passes import keeps_source
 from flowrl.iter.plan import Plan
@@ -238,15 +251,18 @@ class LocalIterator(Plan[T]):
         operator = "zip_with_source_actors" if every else "zip_with_source_actor"
         lost = keeps_source(self._node, every)
         if lost is not None:
+            where = f"{operator} at {plan_line()}: which actor made an item is not known after {label_of(lost)}. "
+            if isinstance(lost, LocalSource):
+                where += "That is in the driver, made by no actor (for rollouts by workers set num_workers). "
             hint = "" if every else "; for all actors of a merged item use zip_with_source_actors()"
-            raise PlanError(
-                f"{operator} at {plan_line()}: which actor made an item is not known after {label_of(lost)}. Put it between the "
-                f"gather and that{hint}"
-            )
+            raise PlanError(f"{where}Put it between the gather and that{hint}")
         return LocalIterator(self._stage(ZipSource(every), operator))
 
     def duplicate(self, n: int) -> list[LocalIterator[T]]:
         """`n` streams of the same items, to be consumed side by side: one may be 64 items ahead of another.
+
+        A branch that drops items (a filter) takes the next ones in the same turn, and so may have the source make items before the
+        other branch has acted on earlier ones: give the branch that trains its turn first, by weights, where it has to be on-policy.
 
         Children that a plan does not reach do not exist in its run.
         """

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import pickletools
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 # Actors here take no accelerator unless they ask: Ray is to leave CUDA_VISIBLE_DEVICES alone, as it will by default.
@@ -68,6 +70,8 @@ class RayEngine:
     def __init__(self, address: str | None = None) -> None:
         self.address = address
         self._actor_classes: dict[type, Any] = {}
+        self._importable: set[str] = set()
+        """Modules of users that workers can import."""
 
     # --- being up -------------------------------------------------------------------------------------------------
 
@@ -106,8 +110,8 @@ class RayEngine:
         """An actor in a process of its own. `resources` as for `ray.remote`: num_cpus, num_gpus, memory, resources."""
         self._ensure(num_cpus=float((resources or {}).get("num_cpus", 0)))
         self._send_registered_modules()
+        self._send_modules_of((cls, args))
         if cls not in self._actor_classes:
-            self._send_module_of(cls)
             self._actor_classes[cls] = ray.remote(_guarded(cls))
         return self._actor_classes[cls].options(**_options(resources or {})).remote(*args)
 
@@ -211,11 +215,15 @@ class RayEngine:
             if name in sys.modules:
                 self.ship_by_value(sys.modules[name])
 
-    def _send_module_of(self, cls: type) -> None:
-        module = sys.modules.get(cls.__module__)
-        own = cls.__module__.partition(".")[0] in (*sys.stdlib_module_names, "flowrl", "__main__")
-        if module is not None and not own and not ray.get(_can_import.remote(cls.__module__)):
-            self.ship_by_value(module)
+    def _send_modules_of(self, value: Any) -> None:
+        """Send by value, from now on, the modules of a user's own that pickling `value` names and a worker could not import."""
+        while True:
+            named = _modules_named_in(cloudpickle.dumps(value, protocol=5, buffer_callback=lambda buffer: None))
+            unknown = [name for name in named if name not in self._importable]
+            elsewhere = ray.get([_can_import.remote(name) for name in unknown])
+            self._importable.update(name for name, can in zip(unknown, elsewhere) if can)
+            if not [name for name in unknown if name not in self._importable and self.ship_by_value(sys.modules[name])]:
+                return
 
     def tasks(self, fn: Callable[[Any], Any], resources: Mapping[str, Any] | None) -> Tasks:
         """The function as Ray tasks."""
@@ -300,6 +308,18 @@ def _can_import(module: str) -> bool:
         return importlib.util.find_spec(module) is not None
     except (ImportError, ValueError):
         return False
+
+
+def _modules_named_in(packed: bytes) -> set[str]:
+    """The modules that a pickle names, of those that are neither Python's, nor flowrl's, nor installed."""
+    texts = {argument for op, argument, _ in pickletools.genops(packed) if op.name in ("SHORT_BINUNICODE", "BINUNICODE")}
+    return {text for text in texts if text in sys.modules and _is_the_users(sys.modules[text])}
+
+
+def _is_the_users(module: Any) -> bool:
+    file = getattr(module, "__file__", None)
+    of_others = module.__name__.partition(".")[0] in (*sys.stdlib_module_names, "flowrl", "__main__", "ray")
+    return file is not None and not of_others and not {"site-packages", "dist-packages"} & set(Path(file).parts)
 
 
 def _options(resources: Mapping[str, Any]) -> dict[str, Any]:

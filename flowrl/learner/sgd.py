@@ -18,20 +18,12 @@ from flowrl.metrics import Mean
 from flowrl.policy.networks import one_thread
 from flowrl.policy.policy import Policy
 
-__all__ = ["Gradients", "apply_gradients", "compute_gradients", "explained_variance", "learn_on_batch", "make_optimizer"]
+__all__ = ["Gradients", "apply_gradients", "compute_gradients", "explained_variance", "learn_on_batch"]
 
 Gradients: TypeAlias = dict[str, Array]
 
 SMALL_NETWORK = 50_000
 """Parameters below which one thread is as fast as two: an actor and a critic of 64 x 64 have 9,000, of 256 x 256 twice 70,000."""
-
-
-def make_optimizer(policy: Policy, lr: float) -> torch.optim.Optimizer:
-    """Adam with epsilon 1e-5, as RL has it since the first A2C and PPO code, over all that the policy trains.
-
-    Fused: a fifth less time an update where the networks are small.
-    """
-    return torch.optim.Adam(policy.named_parameters().values(), lr=lr, eps=1e-5, fused=True)
 
 
 def learn_on_batch(
@@ -140,9 +132,20 @@ def explained_variance(predictions: Array, targets: Array) -> float:
 def _backward(policy: Policy, batch: SampleBatch) -> dict[str, float]:
     for parameter in policy.named_parameters().values():
         parameter.grad = None
-    loss, means = policy.loss(batch)
+    loss, means = _checked(policy, policy.loss(batch))
     loss.backward()  # type: ignore[no-untyped-call]
     return means
+
+
+def _checked(policy: Policy, answer: Any) -> tuple[torch.Tensor, dict[str, float]]:
+    """What `loss` gave, if it is what is asked of it."""
+    if isinstance(answer, tuple) and len(answer) == 2 and isinstance(answer[0], torch.Tensor) and isinstance(answer[1], Mapping):
+        loss, stats = answer
+        if not loss.ndim and loss.requires_grad:
+            return loss, {name: value.item() if isinstance(value, torch.Tensor) else value for name, value in stats.items()}
+        answer = f"a tensor of shape {list(loss.shape)}{'' if loss.requires_grad else ' without a graph'}"
+    gave = answer if isinstance(answer, str) else f"{type(answer).__name__}"
+    raise TypeError(f"{type(policy).__name__}.loss gave {gave}: expected (a scalar tensor with its graph, {{name: number}})")
 
 
 def _clip(policy: Policy, grad_clip: float | None) -> float:

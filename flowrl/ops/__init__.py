@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from flowrl.ops.concurrency import Concurrently, Dequeue, Enqueue
     from flowrl.ops.reporting import CollectMetrics, OncePerTimeInterval, OncePerTimestepsElapsed, StandardMetricsReporting
-    from flowrl.ops.rollout import ConcatBatches, ParallelRollouts, StandardizeFields
+    from flowrl.ops.rollout import ConcatBatches, CountRollouts, ParallelRollouts, StandardizeFields
     from flowrl.ops.train import ApplyGradients, AverageGradients, ComputeGradients, TrainOneStep
 
 _MODULE_OF = {
@@ -22,6 +22,7 @@ _MODULE_OF = {
     "ComputeGradients": "train",
     "ConcatBatches": "rollout",
     "Concurrently": "concurrency",
+    "CountRollouts": "rollout",
     "Dequeue": "concurrency",
     "Enqueue": "concurrency",
     "OncePerTimeInterval": "reporting",
@@ -39,6 +40,7 @@ __all__ = [
     "ComputeGradients",
     "ConcatBatches",
     "Concurrently",
+    "CountRollouts",
     "Dequeue",
     "Enqueue",
     "OncePerTimeInterval",

@@ -40,6 +40,7 @@ class ActorCriticPolicy(Policy, ABC):
     """
 
     def __init__(self, config: AlgorithmConfig, observation_space: Any, action_space: Any, seed: np.random.SeedSequence) -> None:
+        self.config: Any = config
         self.gamma, self.lambda_ = config.gamma, float(config.get("lambda_", 1.0))
         self.rng = np.random.default_rng(seed)
         self.distribution = distribution_for(action_space, config.get("initial_log_std", 0.0))
@@ -73,7 +74,7 @@ class ActorCriticPolicy(Policy, ABC):
         One more forward pass gives the values of the last observations of truncated and cut episodes. With `normalize_rewards`
         the `rewards` become the normalised ones, which are learned from.
         """
-        fragment = self._with_scaled_rewards(fragment)
+        fragment = self.scale_rewards(fragment)
         terminateds, values = fragment["terminateds"], fragment["vf_preds"]
         ends = _ends(fragment)
         next_values = np.append(values[1:], np.float32(0.0))
@@ -82,6 +83,20 @@ class ActorCriticPolicy(Policy, ABC):
             next_values[bootstrapped] = self.values(fragment["new_obs"][bootstrapped])
         advantages = gae(fragment["rewards"], values, next_values, terminateds, ends, self.gamma, self.lambda_)
         return fragment.with_columns(advantages=advantages.astype(np.float32), value_targets=(advantages + values).astype(np.float32))
+
+    def scale_rewards(self, fragment: SampleBatch) -> SampleBatch:
+        """The fragment with normalised `rewards` and a column `discounted_returns`; as it is without `normalize_rewards`.
+
+        For a `postprocess` of your own, before anything is computed from the rewards; once a fragment.
+        """
+        if self.reward_filter is None:
+            return fragment
+        returns = self._discounted_returns(fragment)
+        normalizer = self.reward_filter
+        if not normalizer.moments.count:  # before the first batch was learned from: by what this fragment knows
+            normalizer = Normalizer((1,))
+            normalizer.update(Moments.of(returns[:, None]))
+        return fragment.with_columns(rewards=normalizer.scaled(fragment["rewards"]), discounted_returns=returns)
 
     def evaluate(self, batch: SampleBatch) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """What a loss is made of, each `[B]` and with its graph: log-probabilities of the batch's actions, entropies, values."""
@@ -106,6 +121,11 @@ class ActorCriticPolicy(Policy, ABC):
         if self.obs_filter is not None:
             moments["obs_filter"] = Moments.of(batch["obs"])
         if self.reward_filter is not None:
+            if "discounted_returns" not in batch:
+                raise ValueError(
+                    f"normalize_rewards=True, and {type(self).__name__}.postprocess made no column 'discounted_returns': begin it with "
+                    "fragment = self.scale_rewards(fragment)"
+                )
             moments["reward_filter"] = Moments.of(batch["discounted_returns"][:, None])
         return moments
 
@@ -164,16 +184,6 @@ class ActorCriticPolicy(Policy, ABC):
         if outputs.shape != (num_rows, self.distribution.num_outputs) or values.shape != (num_rows,):
             raise ValueError(f"the model gave outputs {list(outputs.shape)} and values {list(values.shape)}: {expected}")
         return outputs, values
-
-    def _with_scaled_rewards(self, fragment: SampleBatch) -> SampleBatch:
-        if self.reward_filter is None:
-            return fragment
-        returns = self._discounted_returns(fragment)
-        normalizer = self.reward_filter
-        if not normalizer.moments.count:  # before the first batch was learned from: by what this fragment knows
-            normalizer = Normalizer((1,))
-            normalizer.update(Moments.of(returns[:, None]))
-        return fragment.with_columns(rewards=normalizer.scaled(fragment["rewards"]), discounted_returns=returns)
 
     def _discounted_returns(self, fragment: SampleBatch) -> Array:
         """Of each row, G_t = gamma * G_{t-1} + r_t: the rewards of its episode up to it, over the fragments it lies in."""

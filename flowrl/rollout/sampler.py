@@ -59,6 +59,9 @@ class Sampler:
         fragment = self.policy.postprocess(
             SampleBatch(self._rows(), Origin(self.worker, self.incarnation, self._seq), self.envs.take_finished())
         )
+        if not isinstance(fragment, SampleBatch):
+            name = type(self.policy).__name__
+            raise TypeError(f"{name}.postprocess gave {type(fragment).__name__}: expected the fragment, fragment.with_columns(...) say")
         self._seq += 1
         return fragment
 
@@ -73,9 +76,10 @@ class Sampler:
         for row in range(length):
             episodes.begin(envs.reset_ended(), row)
             obs[:, row] = envs.obs
-            actions, columns = self.policy.act(envs.obs, self.explore)
+            answer = self.policy.act(envs.obs, self.explore)
             if not row:
-                acted = _room_for({"actions": actions, **columns}, length)
+                acted = _room_for(_checked_columns(self.policy, answer, envs.num_envs), length)
+            actions, columns = answer
             acted["actions"][:, row] = actions
             for name, values in columns.items():
                 acted[name][:, row] = values
@@ -112,6 +116,21 @@ class _Episodes:
             first = self.envs.lengths[index]
             self.numbers[index, row:] = self.envs.episodes[index]
             self.t[index, row:] = np.arange(first, first + self.numbers.shape[1] - row)
+
+
+def _checked_columns(policy: Policy, answer: Any, num_envs: int) -> dict[str, Array]:
+    """What `act` gave, as columns, if it is what is asked of it; looked at once a fragment."""
+    expected = f"expected (actions, columns): an array of {num_envs} actions, and a dict of arrays of {num_envs} rows"
+    if not (isinstance(answer, tuple) and len(answer) == 2 and isinstance(answer[1], Mapping)):
+        raise TypeError(f"{type(policy).__name__}.act gave {type(answer).__name__}: {expected}")
+    columns = {"actions": answer[0], **answer[1]}
+    for name, values in columns.items():
+        if not isinstance(values, np.ndarray) or not values.ndim or len(values) != num_envs:
+            gave = f"an array of shape {values.shape}" if isinstance(values, np.ndarray) else type(values).__name__
+            raise TypeError(f"{type(policy).__name__}.act gave {gave} as {name!r}: {expected}")
+    if not isinstance(answer[0], np.ndarray):
+        raise TypeError(f"{type(policy).__name__}.act gave {type(answer[0]).__name__} as its actions: {expected}")
+    return columns
 
 
 def _room_for(first: Mapping[str, Array], length: int) -> dict[str, Array]:

@@ -17,6 +17,7 @@ from flowrl.env.making import vectorize
 from flowrl.env.spaces import space_from_json, space_to_json
 from flowrl.env.vector import fitted
 from flowrl.errors import ConfigError
+from flowrl.policy.networks import seeded
 from flowrl.policy.policy import checked_policy
 from flowrl.references import find, reference_to
 from flowrl.rollout.evaluation import play, summary_of
@@ -44,7 +45,7 @@ class TrainedPolicy:
         self.config = config
         self.observation_space, self.action_space = observation_space, action_space
         seed = np.random.SeedSequence(config.seed, spawn_key=ACTING)
-        self.policy = checked_policy(config.make_policy(observation_space, action_space, seed))
+        self.policy = seeded(config.seed, lambda: checked_policy(config.make_policy(observation_space, action_space, seed)))
 
     def compute_action(self, obs: Any, explore: bool = False) -> Any:
         """The action for one observation, as the env takes it: the likeliest, or drawn with `explore`.

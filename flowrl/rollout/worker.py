@@ -12,8 +12,9 @@ from flowrl.batch import Array, SampleBatch
 from flowrl.config import AlgorithmConfig
 from flowrl.env.making import vectorize
 from flowrl.iter.shard import ParallelIteratorWorker
-from flowrl.learner.sgd import Gradients, apply_gradients, compute_gradients, learn_on_batch, make_optimizer
+from flowrl.learner.sgd import Gradients, apply_gradients, compute_gradients, learn_on_batch
 from flowrl.metrics.values import Mean
+from flowrl.policy.networks import seeded
 from flowrl.policy.policy import checked_policy
 from flowrl.rollout.sampler import Sampler, worker_seed
 from flowrl.schedules import value_at
@@ -47,8 +48,9 @@ class RolloutWorker(ParallelIteratorWorker):
         envs_seed, policy_seed, learner_seed = worker_seed(config.seed, index, incarnation).spawn(3)
         samples = index > 0 or config.num_workers == 0  # else one env, for its spaces
         self.envs = vectorize(config.env, config.env_config, config.num_envs if samples else 1, envs_seed, worker=index)
-        self.policy = checked_policy(config.make_policy(self.envs.observation_space, self.envs.action_space, policy_seed))
-        self.optimizer = make_optimizer(self.policy, config.lr)
+        spaces = self.envs.observation_space, self.envs.action_space
+        self.policy = seeded(config.seed, lambda: checked_policy(config.make_policy(*spaces, policy_seed)))
+        self.optimizer = self.policy.make_optimizer(config.lr)
         self.sampler = Sampler(self.envs, self.policy, config.rollout_fragment_length, worker=index, incarnation=incarnation)
         self._rng = np.random.default_rng(learner_seed)
 
@@ -116,6 +118,7 @@ class RolloutWorker(ParallelIteratorWorker):
         if num_steps_sampled is not None:
             self.policy.num_steps_sampled = num_steps_sampled
         lr = value_at(self.config.lr_schedule, self.policy.num_steps_sampled, self.config.lr)
-        for group in self.optimizer.param_groups:
-            group["lr"] = lr
+        if self.config.lr_schedule is not None:
+            for group in self.optimizer.param_groups:
+                group["lr"] = lr
         return lr

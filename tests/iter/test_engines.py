@@ -306,6 +306,20 @@ def test_a_class_of_such_a_module_can_be_an_actor(on_ray, tmp_path):
         assert e.result(e.call(e.start(module.Adder), "add", 1, 2)) == 3
 
 
+def test_arguments_of_an_actor_from_such_a_module_reach_it(on_ray, elsewhere):
+    with engine_block(on_ray.inner) as e:
+        holder = e.start(Holder, {"thing": elsewhere.Thing(7), "cls": elsewhere.Thing})
+        assert e.result(e.call(holder, "ask")) == (7, "Thing")
+
+
+class Holder:
+    def __init__(self, things):
+        self.things = things
+
+    def ask(self):
+        return self.things["thing"].x, self.things["cls"].__name__
+
+
 def test_what_cannot_travel_at_all_names_the_operator_and_the_remedy(engine):
     import threading
 

@@ -7,7 +7,7 @@ import torch
 
 from flowrl.algorithms.ppo import PPOConfig, PPOPolicy
 from flowrl.batch import SampleBatch
-from flowrl.learner import learn_on_batch, make_optimizer
+from flowrl.learner import learn_on_batch
 from flowrl.metrics import Mean
 
 OBS = gym.spaces.Box(-1, 1, (1,), np.float32)
@@ -72,14 +72,14 @@ def test_kl_and_clip_fraction_say_how_far_the_policy_moved():
 def test_a_last_minibatch_of_one_row_gives_no_nan():
     mine = policy(0.5)
     rows = batch([0.5] * 5, [1.0, -1.0, 0.5, 0.0, 2.0], targets=1.0)
-    stats = learn_on_batch(mine, make_optimizer(mine, 1e-2), rows, np.random.default_rng(0), num_sgd_iter=3, sgd_minibatch_size=2)
+    stats = learn_on_batch(mine, mine.make_optimizer(1e-2), rows, np.random.default_rng(0), num_sgd_iter=3, sgd_minibatch_size=2)
     assert all(math.isfinite(mean.value) for mean in stats.values())
     assert all(np.isfinite(w).all() for w in mine.get_weights().values())
 
 
 def test_what_paid_becomes_likelier():
     mine = policy(0.5)
-    learn_on_batch(mine, make_optimizer(mine, 1e-2), batch([0.5] * 4, [1.0] * 4), np.random.default_rng(0), num_sgd_iter=5)
+    learn_on_batch(mine, mine.make_optimizer(1e-2), batch([0.5] * 4, [1.0] * 4), np.random.default_rng(0), num_sgd_iter=5)
     _, columns = mine.act(np.zeros((100, 1), np.float32), explore=False)
     assert np.exp(columns["action_logp"][0]) > 0.5
 
@@ -144,7 +144,7 @@ def test_a_batch_is_left_before_the_update_that_is_too_far():
 
     def num_updates(max_kl):
         mine = policy(0.5, max_kl=max_kl)
-        optimizer = make_optimizer(mine, 0.05)
+        optimizer = mine.make_optimizer(0.05)
         learn_on_batch(mine, optimizer, rows, np.random.default_rng(0), num_sgd_iter=20)
         return next(iter(optimizer.state.values()))["step"].item()
 
@@ -165,7 +165,7 @@ def test_a_loss_that_is_not_finite_is_said_and_leaves_the_weights():
     mine = policy(0.5)
     before = mine.get_weights()
     with pytest.raises(FloatingPointError, match="norm is nan"):
-        learn_on_batch(mine, make_optimizer(mine, 1e-2), batch([0.5], [math.nan]), np.random.default_rng(0))
+        learn_on_batch(mine, mine.make_optimizer(1e-2), batch([0.5], [math.nan]), np.random.default_rng(0))
     assert all(np.array_equal(mine.get_weights()[name], before[name]) for name in before)
 
 
@@ -177,6 +177,6 @@ def test_a_minibatch_of_one_row_gives_no_nan_whatever_the_actions(space):
     _, columns = mine.act(obs, explore=True)
     ones = np.ones(5, np.float32)
     rows = SampleBatch({"obs": obs, **columns, "advantages": ones, "value_targets": ones})
-    stats = learn_on_batch(mine, make_optimizer(mine, 1e-2), rows, np.random.default_rng(0), num_sgd_iter=3, sgd_minibatch_size=2)
+    stats = learn_on_batch(mine, mine.make_optimizer(1e-2), rows, np.random.default_rng(0), num_sgd_iter=3, sgd_minibatch_size=2)
     assert all(math.isfinite(mean.value) for mean in stats.values())
     assert all(np.isfinite(weight).all() for weight in mine.get_weights().values())

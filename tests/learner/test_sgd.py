@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from flowrl.batch import SampleBatch
-from flowrl.learner import apply_gradients, compute_gradients, explained_variance, learn_on_batch, make_optimizer
+from flowrl.learner import apply_gradients, compute_gradients, explained_variance, learn_on_batch
 from flowrl.metrics import Mean
 from flowrl.policy import Policy
 
@@ -140,7 +140,36 @@ def test_gradients_of_another_policy_are_refused():
 
 def test_the_optimizer_is_adam_with_the_epsilon_of_the_field():
     policy = Line(0.0)
-    learn_on_batch(policy, make_optimizer(policy, lr=0.25), line_batch([1.0]), np.random.default_rng(0))
+    learn_on_batch(policy, policy.make_optimizer(lr=0.25), line_batch([1.0]), np.random.default_rng(0))
     # Adam's first step is lr * g / (|g| + eps) whatever the gradient
     assert policy.w.item() == pytest.approx(0.25, rel=1e-4)
     assert math.isfinite(policy.unused.sum().item())
+
+
+class Gives(Line):
+    def __init__(self, answer):
+        super().__init__()
+        self.answer = answer
+
+    def loss(self, batch):
+        return self.answer(self.w.sum())
+
+
+@pytest.mark.parametrize(
+    ("answer", "gave"),
+    [
+        (lambda w: w, "Tensor"),
+        (lambda w: (1.0, {}), "tuple"),
+        (lambda w: (w.expand(3), {}), r"a tensor of shape \[3\]"),
+        (lambda w: (w.detach(), {}), r"a tensor of shape \[\] without a graph"),
+        (lambda w: (w, 3), "tuple"),
+        (lambda w: None, "NoneType"),
+    ],
+)
+def test_a_loss_that_gives_something_else_is_told_what_is_expected(answer, gave):
+    with pytest.raises(TypeError, match=rf"Gives\.loss gave {gave}: expected \(a scalar tensor with its graph"):
+        learn(Gives(answer), line_batch([1.0]))
+
+
+def test_statistics_may_be_tensors():
+    assert learn(Gives(lambda w: (w, {"w": w + 3})), line_batch([1.0]))["w"].value == 3.0

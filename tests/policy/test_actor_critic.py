@@ -308,3 +308,14 @@ def test_rewards_are_divided_by_the_deviation_of_the_discounted_return():
     second = mine.postprocess(going_on)
     assert second["discounted_returns"].tolist() == pytest.approx([1.9, 2.71, 1])  # episode 8 goes on
     assert second["rewards"].tolist() == pytest.approx([1 / np.std([1, 1.9, 1])] * 3, rel=1e-5)
+
+
+class OwnReturns(Learner):
+    def postprocess(self, fragment):
+        return fragment
+
+
+def test_a_postprocess_that_forgets_the_rewards_is_told_so():
+    mine = OwnReturns(PPOConfig(normalize_rewards=True), OBS, TWO, np.random.SeedSequence(0))
+    with pytest.raises(ValueError, match=r"OwnReturns\.postprocess made no column 'discounted_returns': .*scale_rewards"):
+        mine.moments_of(SampleBatch({"obs": np.zeros((2, 3)), "rewards": np.zeros(2)}))

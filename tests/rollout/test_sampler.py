@@ -3,6 +3,7 @@ import hashlib
 import gymnasium as gym
 import numpy as np
 import pytest
+import torch
 
 from flowrl.algorithms.ppo import PPOConfig
 from flowrl.batch import EpisodeStats, Origin, SampleBatch
@@ -189,3 +190,35 @@ def test_sampling_gives_the_same_bits_in_a_process_with_one_thread_and_one_with_
 def test_another_life_of_a_worker_has_another_seed():
     draws = {tuple(worker_seed(*which).generate_state(2)) for which in ((0, 1, 0), (0, 1, 1), (0, 2, 0), (1, 1, 0))}
     assert len(draws) == 4
+
+
+class Answers(Plain):
+    """Gives what it is told to."""
+
+    def __init__(self, act=None, postprocess=None):
+        super().__init__()
+        self.answer, self.made = act, postprocess
+
+    def act(self, obs, explore):
+        return super().act(obs, explore) if self.answer is None else self.answer
+
+    def postprocess(self, fragment):
+        return fragment if self.made is None else self.made(fragment)
+
+
+@pytest.mark.parametrize(
+    ("policy", "message"),
+    [
+        (Answers(act=np.zeros(2, int)), r"Answers\.act gave ndarray: expected \(actions, columns\)"),
+        (Answers(act=([0, 0], {})), "Answers.act gave list as 'actions'"),
+        (Answers(act=(torch.zeros(2), {})), "Answers.act gave Tensor as 'actions'"),
+        (Answers(act=(np.zeros(3, int), {})), r"gave an array of shape \(3,\) as 'actions': .* 2 actions"),
+        (Answers(act=(np.zeros(2, int), {"logp": 0.5})), "gave float as 'logp'"),
+        (Answers(act=(np.zeros(2, int), {"logp": np.zeros(())})), r"gave an array of shape \(\) as 'logp'"),
+        (Answers(act=([0, 0], {"actions": np.zeros(2)})), "gave list as its actions"),
+        (Answers(postprocess=lambda fragment: None), "Answers.postprocess gave NoneType: expected the fragment"),
+    ],
+)
+def test_a_policy_that_gives_something_else_is_told_what_is_expected(policy, message):
+    with pytest.raises(TypeError, match=message):
+        sampler(CountEnv(3), CountEnv(3), policy=policy).sample()

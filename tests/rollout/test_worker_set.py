@@ -5,11 +5,12 @@ import pickle
 import cloudpickle
 import numpy as np
 import pytest
+import torch
 from safetensors.numpy import load_file
 
 import flowrl as fl
 from flowrl.batch import Origin
-from flowrl.ops import ParallelRollouts
+from flowrl.ops import ParallelRollouts, TrainOneStep
 from tests.envs import ContractEnv, CountEnv
 
 
@@ -167,3 +168,59 @@ def test_an_error_of_an_env_costs_one_fragment_and_the_plan_lives_on():
         assert any("env 0" in note for note in caught.value.__notes__)
         assert any("shard 0 of 1" in note for note in caught.value.__notes__)
         assert next(rollouts).count == 4
+
+
+class Bare(fl.Policy):
+    """Nothing but what a policy has to have; its network is made as torch makes networks."""
+
+    def __init__(self, with_network=True):
+        if with_network:
+            self.network = torch.nn.Linear(3, 2)
+
+    def act(self, obs, explore):
+        return np.zeros(len(obs), np.int64), {}
+
+    def loss(self, batch):
+        loss = self.network(torch.tensor(batch["obs"])).square().mean()
+        return loss, {"loss": loss}
+
+
+class BareConfig(fl.AlgorithmConfig):
+    with_network: bool = True
+
+    def make_policy(self, observation_space, action_space, seed):
+        return Bare(self.with_network)
+
+
+def bare(**settings) -> BareConfig:
+    return BareConfig(env=lambda context: CountEnv(3), rollout_fragment_length=4, **settings)
+
+
+def test_a_policy_of_the_users_own_begins_with_the_same_weights_in_every_worker_and_every_run(engine):
+    def first_weights(seed):
+        with fl.WorkerSet(bare(num_workers=2, seed=seed)).open() as workers:
+            return [weights["weight"].tolist() for weights in workers.foreach_worker(lambda worker: worker.get_weights())]
+
+    torch.manual_seed(7)
+    one = first_weights(3)
+    torch.manual_seed(8)
+    assert one[0] == one[1] == one[2] == first_weights(3)[0] != first_weights(4)[0]
+
+
+def test_a_policy_with_act_loss_and_a_network_trains(engine):
+    workers = fl.WorkerSet(bare(num_workers=1))
+    with ParallelRollouts(workers).for_each(TrainOneStep(workers)).run() as train:
+        assert next(train)[1]["loss"] > next(train)[1]["loss"]
+
+
+def test_policies_that_lack_something_are_refused_by_name_when_the_workers_open():
+    with pytest.raises(fl.ConfigError, match=r"Bare: .*'network'.*Set self\.network"), fl.WorkerSet(bare(with_network=False)).open():
+        pass
+
+    class Odd(BareConfig):
+        def make_policy(self, observation_space, action_space, seed):
+            return object()
+
+    workers = fl.WorkerSet(Odd(env=lambda context: CountEnv(3)))
+    with pytest.raises(fl.ConfigError, match=r"make_policy gave object, which has no act, .*subclass of flowrl\.Policy"), workers.open():
+        pass
