@@ -83,7 +83,8 @@ class AlgorithmConfig(_Frozen, Mapping[str, Any]):
     """Units of each hidden layer of the actor and of the critic."""
     model: Callable[[Any, int], Any] | None = None
     """A network of your own in place of the two MLPs: a class or function `model(observation_space, num_outputs)` that makes an
-    `nn.Module`, which gives `(outputs [N, num_outputs], values [N])` for float observations `[N, *shape]`."""
+    `nn.Module`, which gives `(outputs [N, num_outputs], values [N])` for float observations `[N, *shape]`. It is always in evaluation
+    mode: dropout and batch normalisation act alike in sampling and learning."""
     observation_filter: str = "NoFilter"
     """"MeanStdFilter": the network sees observations with running mean 0 and standard deviation 1, cut at +-10; "NoFilter": as they are."""
     normalize_rewards: bool = False
@@ -118,9 +119,11 @@ class AlgorithmConfig(_Frozen, Mapping[str, Any]):
         self.check_is("env_config", isinstance(self.env_config, Mapping | None), "a dict, or None for an empty one")
         self.check_is("engine", self.engine in (None, "serial", "ray"), '"serial", "ray" or None')
         self.check_is("hiddens", isinstance(self.hiddens, list | tuple), units)
-        self.check_is("hiddens", all(isinstance(width, int) and width > 0 for width in self.hiddens), units)
+        self.check_is("hiddens", all(_is_whole(width) and width > 0 for width in self.hiddens), units)
+        self.check_is("resources_per_worker", isinstance(self.resources_per_worker, Mapping | None), "a dict as for ray.remote, or None")
+        self.check_is("seed", not _is_whole(self.seed) or self.seed < 1 << 63, "a whole number below 2**63")
         object.__setattr__(self, "env_config", dict(self.env_config or {}))
-        object.__setattr__(self, "hiddens", tuple(self.hiddens))
+        object.__setattr__(self, "hiddens", tuple(int(width) for width in self.hiddens))
         for name in ("num_workers", "seed", "min_steps_per_reporting"):
             self.check_whole(name, least=0)
         for name in ("num_envs", "rollout_fragment_length", "train_batch_size", "metrics_num_episodes"):
@@ -180,7 +183,12 @@ class AlgorithmConfig(_Frozen, Mapping[str, Any]):
             if name not in cls.__dataclass_fields__:
                 raise ConfigError(cls._no_such(name))
         named = {name: _found(settings[name]) for name in REFERENCES if name in settings}
-        return cls(**{**settings, **named})
+        whole = {
+            name: int(value)  # 1e5 in a settings file
+            for name, value in settings.items()
+            if isinstance(value, float) and value.is_integer() and cls.__dataclass_fields__[name].type in ("int", int)
+        }
+        return cls(**{**settings, **named, **whole})
 
     def check_is(self, name: str, fits: bool, expected: str) -> None:
         """Raise ConfigError where a setting does not fit: the value got, and what was expected."""
@@ -190,8 +198,7 @@ class AlgorithmConfig(_Frozen, Mapping[str, Any]):
     def check_whole(self, name: str, least: int) -> None:
         """The setting has to be a whole number, `least` or more."""
         value = getattr(self, name)
-        is_whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
-        self.check_is(name, is_whole and bool(value >= least), f"a whole number, {least} or more")
+        self.check_is(name, _is_whole(value) and bool(value >= least), f"a whole number, {least} or more")
 
     def check_number(self, name: str, least: float, most: float = math.inf) -> None:
         """The setting has to be a finite number from `least` to `most`."""
@@ -230,6 +237,10 @@ class AlgorithmConfig(_Frozen, Mapping[str, Any]):
 
 for _name in ("__setattr__", "__delattr__"):
     delattr(AlgorithmConfig, _name)
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
 
 
 def _found(value: Any) -> Any:

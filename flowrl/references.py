@@ -16,6 +16,7 @@ from typing import Any
 import cloudpickle
 
 from flowrl.errors import ConfigError
+from flowrl.iter.modules import is_the_users
 
 __all__ = ["find", "is_reference", "load_module", "nearest", "reference_to"]
 
@@ -48,6 +49,8 @@ def load_module(place: str) -> ModuleType:
     """The module of this name, or of this file; its errors are the user's own."""
     if place.endswith(".py"):
         return _load_file(Path(place))
+    if not all(part.isidentifier() for part in place.split(".")):
+        raise ConfigError(f"{place!r} is no module: name one, or path/to/file.py")
     try:
         return importlib.import_module(place)
     except ModuleNotFoundError as error:
@@ -57,11 +60,15 @@ def load_module(place: str) -> ModuleType:
 
 
 def reference_to(thing: Any) -> str:
-    """The text by which `find` finds a class or function: of a file that was loaded by its path, that path from here on if it is below."""
+    """The text by which `find` finds a class or function.
+
+    "module:name"; for the running script, a file that was loaded by its path, and what lies beside that, "file.py:name", from
+    the current folder on if it is below.
+    """
     module = sys.modules.get(thing.__module__)
-    for path, loaded in _LOADED.items():
-        if loaded is module:
-            return f"{_from_here(path)}:{thing.__qualname__}"
+    file = getattr(module, "__file__", None)
+    if module is not None and file is not None and (module.__name__ == "__main__" or _was_loaded(module)):
+        return f"{_from_here(Path(file).resolve())}:{thing.__qualname__}"
     return f"{thing.__module__}:{thing.__qualname__}"
 
 
@@ -79,6 +86,9 @@ def nearest(name: str, known: list[str]) -> str:
 
 def _load_file(given: Path) -> ModuleType:
     path = given.resolve()
+    main = sys.modules.get("__main__")
+    if main is not None and getattr(main, "__file__", None) and Path(str(main.__file__)).resolve() == path:
+        return main  # the running script is not run a second time
     if path in _LOADED:
         return _LOADED[path]
     if not path.is_file():
@@ -98,6 +108,7 @@ def _load_file(given: Path) -> ModuleType:
     except BaseException:
         del sys.modules[spec.name]
         raise
+    _refuse_strangers(module, path)
     for sibling in [sys.modules[name] for name in sys.modules.keys() - before if _is_below(sys.modules[name], path.parent)]:
         cloudpickle.register_pickle_by_value(sibling)
     cloudpickle.register_pickle_by_value(module)
@@ -105,9 +116,25 @@ def _load_file(given: Path) -> ModuleType:
     return module
 
 
+def _refuse_strangers(module: ModuleType, path: Path) -> None:
+    """A file that has `helpers.py` beside it must not get the helpers of another folder, which were loaded before."""
+    for thing in vars(module).values():
+        name = thing.__name__ if isinstance(thing, ModuleType) else getattr(thing, "__module__", None)
+        found = sys.modules.get(name) if isinstance(name, str) else None
+        beside = path.parent / f"{name}.py"
+        file = getattr(found, "__file__", None)
+        if file is not None and beside != path and beside.is_file() and Path(file).resolve() != beside:
+            del sys.modules[module.__name__]
+            raise ConfigError(f"{path.name} imports {name!r}, which is {file} already, and not {beside}: give one of the two another name")
+
+
 def _is_below(module: ModuleType, folder: Path) -> bool:
-    file = getattr(module, "__file__", None)
-    return file is not None and Path(file).is_relative_to(folder) and "site-packages" not in Path(file).parts
+    return is_the_users(module) and Path(str(module.__file__)).resolve().is_relative_to(folder)
+
+
+def _was_loaded(module: ModuleType) -> bool:
+    """Whether it was loaded by its path, or lies beside or below a file that was."""
+    return module in _LOADED.values() or any(_is_below(module, path.parent) for path in _LOADED)
 
 
 def _from_here(path: Path) -> Path:

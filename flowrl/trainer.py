@@ -10,6 +10,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+import numpy as np
+
 from flowrl.config import AlgorithmConfig
 from flowrl.errors import ConfigError, NotOpenError, PlanError, RunError
 from flowrl.iter.iterators import LocalIterator
@@ -45,7 +47,6 @@ class Trainer:
         self._stream: Stream[Any] | None = None
         self._is_closed = False
         self._trained: TrainedPolicy | None = None
-        self._version = -1
 
     @property
     def stream(self) -> Stream[Any]:
@@ -92,7 +93,10 @@ class Trainer:
         return self._policy_now().save(path)
 
     def load(self, path: str | Path) -> None:
-        """Go on with the policy that `save` wrote, in all workers. What the optimizer remembers is not in it."""
+        """Go on with the policy that `save` wrote, in all workers.
+
+        What the optimizer remembers is not in it, nor what adapts (`kl_coeff`).
+        """
         self._open()
         weights = load_weights(path)
         try:
@@ -105,10 +109,12 @@ class Trainer:
     def close(self) -> None:
         """Stop the plan and the workers. The policy stays."""
         if not self._is_closed:
-            if self.workers.is_open:
-                self._policy_now()
-            self._is_closed = True
-            self._opened.close()
+            try:
+                if self.workers.is_open:
+                    self._policy_now()
+            finally:
+                self._is_closed = True
+                self._opened.close()
 
     def __enter__(self) -> Self:
         self._open()
@@ -141,15 +147,15 @@ class Trainer:
             local = self.workers.local_worker()
             if self._trained is None:
                 self._trained = TrainedPolicy(self.config, local.envs.observation_space, local.envs.action_space)
-            if self._version != local.policy_version:
-                self._trained.set_weights(local.get_weights())
-                self._version = local.policy_version
+            self._trained.set_weights(local.get_weights())
         if self._trained is None:
             raise NotOpenError("this trainer was closed before it was used: build another one with config.build()")
         return self._trained
 
 
 def _plan(config: AlgorithmConfig, workers: WorkerSet, execution_plan: Callable[[Any, Any], Any] | None) -> LocalIterator[Any]:
+    if execution_plan is not None and not callable(execution_plan):
+        raise ConfigError(f"build({execution_plan!r:.100}): expected a function that makes a plan, execution_plan(workers, config)")
     plan = config.make_plan(workers) if execution_plan is None else execution_plan(workers, config)
     if not isinstance(plan, LocalIterator):
         name = getattr(execution_plan, "__name__", "make_plan")
@@ -165,6 +171,8 @@ def _has_reached(result: Any, name: str, target: float) -> bool:
         raise ConfigError(
             f"the plan gives {type(result).__name__}, no results: end it with StandardMetricsReporting, or call train() yourself"
         )
+    if not isinstance(target, int | float | np.number):
+        raise ConfigError(f"{name}={target!r}: expected a number")
     value = result.get(name)
     if not isinstance(value, int | float):
         numbers = [key for key, number in result.items() if isinstance(number, int | float)]

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 from flowrl.iter import ParallelIterator, SerialEngine, from_actors
 from flowrl.iter import engine as engine_block
@@ -21,6 +22,10 @@ from tests.iter.workers import Source
 ROOT = Path(__file__).resolve().parent.parent
 NUM_CPUS = 4
 OBJECT_STORE_BYTES = 200 * 2**20
+
+# On a busy machine an example may take its time: what is slow by itself is found by the timeout of a test.
+settings.register_profile("flowrl", deadline=None)
+settings.load_profile("flowrl")
 
 # A shell starts what runs in its background with SIGINT ignored, and children would inherit that: Ctrl-C is tested all the same.
 signal.signal(signal.SIGINT, signal.default_int_handler)

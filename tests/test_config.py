@@ -150,12 +150,20 @@ def test_a_gymnasium_id_stays_a_text(env):
         ({"model": "MyNet"}, "model='MyNet': expected a class or function"),
         ({"observation_filter": "MeanStd"}, '"NoFilter" or "MeanStdFilter"'),
         ({"normalize_rewards": 1}, "normalize_rewards=1: expected true or false"),
+        ({"resources_per_worker": "x"}, "resources_per_worker='x': expected a dict"),
+        ({"seed": 2**64}, "expected a whole number below 2**63"),
+        ({"hiddens": [True]}, "hiddens=[True]: expected a tuple"),
     ],
 )
 def test_settings_that_do_not_fit_are_refused_as_config_errors(settings, message):
     with pytest.raises(ConfigError) as caught:
         MyConfig.from_dict(settings)
     assert message in str(caught.value)
+
+
+def test_whole_numbers_may_be_written_as_floats_in_a_file():
+    config = MyConfig.from_dict({"train_batch_size": 1e3, "lr": 1.0})
+    assert (config.train_batch_size, type(config.train_batch_size), type(config.lr)) == (1000, int, float)
 
 
 def test_settings_without_their_names_are_refused():

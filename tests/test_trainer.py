@@ -3,6 +3,7 @@ import math
 
 import numpy as np
 import pytest
+import torch
 
 import flowrl as fl
 from flowrl.algorithms import ppo
@@ -191,6 +192,27 @@ def test_a_plan_of_the_users_own_trains_through_the_same_door():
 def test_a_plan_that_is_none_is_refused_when_built(plan, message):
     with pytest.raises(fl.PlanError, match=message):
         config(num_workers=1).build(plan)
+
+
+def test_what_is_no_plan_function_and_no_target_is_refused():
+    with pytest.raises(fl.ConfigError, match=r"build\('ppo'\): expected a function"):
+        config().build("ppo")
+    with config().build() as trainer, pytest.raises(fl.ConfigError, match="episode_return_mean='high': expected a number"):
+        trainer.train_until(episode_return_mean="high")
+
+
+def test_what_is_changed_by_hand_is_what_acts_and_is_saved(tmp_path):
+    with config().build() as trainer:
+        before = trainer.compute_action([0, 0, 1])
+        weights = trainer.workers.local_worker().get_weights()
+        name = next(name for name in weights if name.endswith("bias") and "policy" in name and weights[name].shape == (2,))
+
+        def prefer_the_other(policy, policy_id):
+            with torch.no_grad():
+                dict(policy.named_parameters())[name][1 - before] += 100
+
+        trainer.workers.foreach_policy(prefer_the_other)
+        assert trainer.compute_action([0, 0, 1]) == 1 - before
 
 
 def test_a_plan_that_ends_and_one_without_results_say_so():

@@ -19,6 +19,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         code = int(import_module("flowrl.cli.app").run(sys.argv[1:] if arguments is None else list(arguments)))
     except KeyboardInterrupt:  # before there was anything to end
         code = 130
+    if arguments is None and code == 130:
+        # All is said and written. Python's own end may crash where Ray's start was cut short.
+        sys.stdout.flush()
+        import_module("flowrl.cli.interrupts").leave_at_once()
     if arguments is None and signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
         # All is said and written, what is left is to stop Ray: who presses Ctrl-C now has no patience for it.
         signal.signal(signal.SIGINT, import_module("flowrl.cli.interrupts").leave_at_once)

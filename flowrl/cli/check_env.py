@@ -15,6 +15,7 @@ from flowrl.cli.envs import env_of
 from flowrl.cli.failures import is_a_wrong_name
 from flowrl.cli.tracebacks import is_in_users_code, user_traceback
 from flowrl.env import EnvVector, vectorize
+from flowrl.errors import ConfigError
 
 __all__ = ["check_env"]
 
@@ -23,6 +24,8 @@ _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 def check_env(text: str, env_config: Mapping[str, Any] | None, num_steps: int) -> int:
     """Make the env, look at its spaces, step it, let gymnasium check it; 0 where all went well, else 1."""
+    if num_steps < 1:
+        raise ConfigError(f"--steps {num_steps}: expected 1 or more")
     env = env_of(text)
     print(f"{text}:")
     made: list[EnvVector] = []

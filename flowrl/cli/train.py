@@ -34,15 +34,16 @@ def train(algorithm: str | None, config: str | None, changes: Mapping[str, Any],
     folder = RunFolder.create(runs_dir, run, default_name(settings.algorithm.short_name, settings.env_name))
     print(f"{_title(settings)}, until {settings.stop}", flush=True)
     with Interrupts() as interrupts:
-        recording = Recording(folder, settings, trainer.plan)
+        recording: Recording | None = None
         try:
+            recording = Recording(folder, settings, trainer.plan)
             with recording, display_for(Console(), settings.stop) as display:
                 try:
                     how = _run(trainer, settings.stop, recording, display, interrupts)
                 finally:
                     _leave(trainer, folder)
         except BaseException as error:
-            if recording.last is None and isinstance(error, Exception):
+            if (recording is None or recording.last is None) and isinstance(error, Exception):
                 folder.remove()  # nothing was learned: the name is free again for the next try
             else:
                 print(_where(folder), flush=True)

@@ -12,7 +12,7 @@ import numpy as np
 
 from flowrl.env.vector import EnvVector
 from flowrl.errors import ConfigError
-from flowrl.references import nearest
+from flowrl.references import is_reference, nearest
 
 __all__ = ["EnvContext", "vectorize"]
 
@@ -26,7 +26,7 @@ class EnvContext(dict[str, Any]):
     """
 
     def __init__(self, env_config: Mapping[str, Any], worker_index: int, vector_index: int) -> None:
-        super().__init__(env_config)
+        super().__init__(_copied(env_config))
         self.worker_index = worker_index
         self.vector_index = vector_index
 
@@ -46,8 +46,8 @@ def vectorize(
     >>> envs.close()
 
     A gymnasium id is made with `env_config` as keywords. A class or function is called with an `EnvContext`, the dict itself, where its
-    first parameter is a must or is called env_config, config or context; else with its items as keywords, as gymnasium's classes
-    take them.
+    first parameter is a must (and none of its keys) or is called env_config, config or context; else with its items as keywords, as
+    gymnasium's classes take them.
     """
     made = []
     with ExitStack() as on_error:
@@ -61,6 +61,8 @@ def vectorize(
 
 def _make(env: str | Callable[..., Any] | None, context: EnvContext) -> Any:
     if isinstance(env, str):
+        if is_reference(env) or "<" in env:  # what a saved policy was trained in
+            raise ConfigError(f"env={env!r} cannot be found again: name a gymnasium id, an env class or a function that makes an env")
         try:
             # The checker warns once and costs time at every reset; the vector checks what it needs itself.
             return gym.make(env, disable_env_checker=True, **context)
@@ -75,7 +77,7 @@ def _make(env: str | Callable[..., Any] | None, context: EnvContext) -> Any:
             raise ConfigError(f"env={env!r} does not take this env_config: {error}") from error
     if env is None:
         raise ConfigError("env=None: name a gymnasium id, an env class or a function that makes an env in the config")
-    made = env(context) if _takes_a_dict(env) else env(**context)
+    made = env(context) if _takes_a_dict(env, context) else env(**context)
     if not isinstance(made, gym.Env):
         raise ConfigError(
             f"{env!r} made {type(made).__name__}: expected a gymnasium.Env, return one (a vector of envs is what num_envs is for)"
@@ -83,11 +85,20 @@ def _make(env: str | Callable[..., Any] | None, context: EnvContext) -> Any:
     return made
 
 
-def _takes_a_dict(env: Callable[..., Any]) -> bool:
+def _copied(value: Any) -> Any:
+    """Dicts and lists anew, so that an env that changes its env_config changes nobody else's."""
+    if isinstance(value, Mapping):
+        return {key: _copied(item) for key, item in value.items()}
+    return [_copied(item) for item in value] if isinstance(value, list) else value
+
+
+def _takes_a_dict(env: Callable[..., Any], env_config: Mapping[str, Any]) -> bool:
     """Whether an env class or function takes its env_config as one dict; else it takes keywords."""
     try:
         parameters = list(inspect.signature(env).parameters.values())
     except (TypeError, ValueError):  # written in C
         return True
     first = next((each for each in parameters if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)), None)
-    return first is not None and (first.default is first.empty or first.name in _DICT_NAMES)
+    if first is None or first.name in env_config:
+        return False
+    return first.default is first.empty or first.name in _DICT_NAMES

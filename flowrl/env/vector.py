@@ -167,7 +167,8 @@ def fitted(new_obs: Any, shape: tuple[int, ...], dtype: np.dtype[Any], remedy: s
     array = np.asarray(new_obs)
     if array.shape != shape:
         raise ValueError(f"observation of shape {array.shape}: the space says {shape}, {remedy}")
-    if not np.can_cast(array.dtype, dtype, "same_kind"):
+    are_whole = array.dtype.kind in "iu" and dtype.kind in "iu"  # then the values decide
+    if not are_whole and not np.can_cast(array.dtype, dtype, "same_kind"):
         raise ValueError(f"observation of dtype {array.dtype}: the space says {dtype}, {remedy}")
     with np.errstate(over="ignore"):
         cast = array.astype(dtype)

@@ -9,7 +9,6 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 # Actors here take no accelerator unless they ask: Ray is to leave CUDA_VISIBLE_DEVICES alone, as it will by default.
@@ -25,6 +24,7 @@ from flowrl.errors import ActorDiedError, ClusterError
 from flowrl.iter.engine import Tasks, live_actor
 from flowrl.iter.failures import Failure
 from flowrl.iter.freeze import lock
+from flowrl.iter.modules import is_the_users
 from flowrl.metrics.context import MetricsContext, active
 
 __all__ = ["RayEngine"]
@@ -313,13 +313,7 @@ def _can_import(module: str) -> bool:
 def _modules_named_in(packed: bytes) -> set[str]:
     """The modules that a pickle names, of those that are neither Python's, nor flowrl's, nor installed."""
     texts = {argument for op, argument, _ in pickletools.genops(packed) if op.name in ("SHORT_BINUNICODE", "BINUNICODE")}
-    return {text for text in texts if text in sys.modules and _is_the_users(sys.modules[text])}
-
-
-def _is_the_users(module: Any) -> bool:
-    file = getattr(module, "__file__", None)
-    of_others = module.__name__.partition(".")[0] in (*sys.stdlib_module_names, "flowrl", "__main__", "ray")
-    return file is not None and not of_others and not {"site-packages", "dist-packages"} & set(Path(file).parts)
+    return {text for text in texts if text in sys.modules and is_the_users(sys.modules[text])}
 
 
 def _options(resources: Mapping[str, Any]) -> dict[str, Any]:

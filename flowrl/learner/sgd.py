@@ -5,9 +5,11 @@ Statistics come back as `Mean`s, so that those of several minibatches, batches o
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Iterable, Mapping
 from contextlib import nullcontext
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -16,6 +18,7 @@ import torch
 from flowrl.batch import Array, SampleBatch
 from flowrl.metrics import Mean
 from flowrl.policy.networks import one_thread
+from flowrl.policy.normalizer import Moments
 from flowrl.policy.policy import Policy
 
 __all__ = ["Gradients", "apply_gradients", "compute_gradients", "explained_variance", "learn_on_batch"]
@@ -34,7 +37,7 @@ def learn_on_batch(
     num_sgd_iter: int = 1,
     sgd_minibatch_size: int = 0,
     grad_clip: float | None = None,
-) -> dict[str, Mean]:
+) -> dict[str, Any]:
     """Change the policy by `num_sgd_iter` epochs over `batch`, each in freshly shuffled minibatches (size 0: the whole batch).
 
     The statistics are those of the policy's loss, as means over rows and epochs, and `grad_norm` (before clipping), a mean over
@@ -118,17 +121,6 @@ def apply_gradients(
     return {"grad_norm": Mean.of(norm)}
 
 
-def explained_variance(predictions: Array, targets: Array) -> float:
-    """How much of the variance of `targets` `[B]` the predictions explain: 1 = all, 0 = as much as a constant, below 0 = worse.
-
-        1 - Var(targets - predictions) / Var(targets)
-
-    Where the targets do not vary (one row, say) there is nothing to explain: 0.
-    """
-    variance = float(np.var(targets, dtype=np.float64))
-    return 1.0 - float(np.var(targets - predictions, dtype=np.float64)) / variance if variance else 0.0
-
-
 def _backward(policy: Policy, batch: SampleBatch) -> dict[str, float]:
     for parameter in policy.named_parameters().values():
         parameter.grad = None
@@ -154,7 +146,7 @@ def _clip(policy: Policy, grad_clip: float | None) -> float:
     norm = float(torch.nn.utils.clip_grad_norm_(policy.named_parameters().values(), limit))
     if not math.isfinite(norm):
         raise FloatingPointError(
-            f"the gradient's norm is {norm}, so the weights stay as they were: look for a NaN or an infinity in the loss, or in the batch "
+            f"the gradient's norm is {norm}, so this update was not made: look for a NaN or an infinity in the loss, or in the batch "
             "it is made of; a lower learning rate, or grad_clip, where it grew to that"
         )
     return norm
@@ -169,7 +161,40 @@ def _merge(stats: dict[str, Mean], means: Mapping[str, float], count: int) -> No
         stats.setdefault(name, Mean()).merge(Mean.of(float(value), count))
 
 
-def _fit_of_values(batch: SampleBatch) -> dict[str, Mean]:
+@dataclass
+class ExplainedVariance:
+    """The `explained_variance` of all rows that were merged, by the moments of targets and of errors."""
+
+    targets: Moments
+    errors: Moments
+
+    @property
+    def value(self) -> float:
+        """1 - Var(errors) / Var(targets); 0 where the targets do not vary."""
+        variance = float(self.targets.deviations)
+        return 1.0 - float(self.errors.deviations) / variance if variance else 0.0
+
+    def merge(self, other: ExplainedVariance) -> None:
+        """Add the other's rows."""
+        for own, more in ((self.targets, other.targets), (self.errors, other.errors)):
+            own.merge(more)
+
+    def __copy__(self) -> ExplainedVariance:
+        return ExplainedVariance(copy.copy(self.targets), copy.copy(self.errors))
+
+
+def explained_variance(predictions: Array, targets: Array) -> float:
+    """How much of the variance of `targets` `[B]` the predictions explain: 1 = all, 0 = as much as a constant, below 0 = worse.
+
+        1 - Var(targets - predictions) / Var(targets)
+
+    Where the targets do not vary (one row, say) there is nothing to explain: 0.
+    """
+    return ExplainedVariance(Moments.of(targets), Moments.of(targets - predictions)).value
+
+
+def _fit_of_values(batch: SampleBatch) -> dict[str, Any]:
     if "vf_preds" not in batch or "value_targets" not in batch:
         return {}
-    return {"explained_variance": Mean.of(explained_variance(batch["vf_preds"], batch["value_targets"]))}
+    targets = batch["value_targets"]
+    return {"explained_variance": ExplainedVariance(Moments.of(targets), Moments.of(targets - batch["vf_preds"]))}

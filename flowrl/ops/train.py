@@ -15,7 +15,7 @@ from flowrl.iter.building import at_least
 from flowrl.iter.naming import plan_line, short
 from flowrl.metrics.context import get_metrics
 from flowrl.metrics.names import LEARNER, NUM_STEPS_SAMPLED, NUM_STEPS_TRAINED, NUM_WEIGHT_SYNCS
-from flowrl.metrics.values import Mean
+from flowrl.policy.normalizer import Moments
 from flowrl.rollout.worker_set import WorkerSet
 
 __all__ = ["ApplyGradients", "AverageGradients", "BatchGradient", "ComputeGradients", "TrainOneStep"]
@@ -55,11 +55,13 @@ class TrainOneStep:
     def __call__(self, batch: SampleBatch) -> tuple[SampleBatch, dict[str, Any]]:
         metrics = get_metrics()
         sampled = int(metrics.counters[NUM_STEPS_SAMPLED])
-        with metrics.timers["learn"] as timer:
-            stats = self.workers.local_worker().learn_on_batch(batch, self.num_sgd_iter, self.sgd_minibatch_size, sampled)
-            timer.push_units_processed(batch.count)
-        report = _report(stats, batch.count)
-        _send_weights(self.workers)
+        try:
+            with metrics.timers["learn"] as timer:
+                stats = self.workers.local_worker().learn_on_batch(batch, self.num_sgd_iter, self.sgd_minibatch_size, sampled)
+                timer.push_units_processed(batch.count)
+            report = _report(stats, batch.count)
+        finally:
+            _send_weights(self.workers)  # also after an error in the middle: all workers have what the learner has
         return batch, report
 
 
@@ -80,7 +82,8 @@ class ComputeGradients:
 
     def _of(self, batch: SampleBatch) -> BatchGradient:
         with get_metrics().timers["compute_gradients"] as timer:
-            gradient = self.workers.local_worker().compute_gradients(batch)
+            sampled = int(get_metrics().counters[NUM_STEPS_SAMPLED])
+            gradient = self.workers.local_worker().compute_gradients(batch, sampled)
             timer.push_units_processed(batch.count)
         return BatchGradient(gradient, batch.count)
 
@@ -141,10 +144,10 @@ def _check_workers(workers: Any, operator: str, line: str) -> None:
 
 
 def _report(stats: Mapping[str, Any], count: int) -> dict[str, Any]:
-    """Count the rows; the statistics that are means become `info["learner"]`."""
+    """Count the rows; the statistics become `info["learner"]`."""
     metrics = get_metrics()
     metrics.counters[NUM_STEPS_TRAINED] += count
-    metrics.info[LEARNER] = report = {name: mean.value for name, mean in stats.items() if isinstance(mean, Mean)}
+    metrics.info[LEARNER] = report = {name: mean.value for name, mean in stats.items() if not isinstance(mean, Moments)}
     return report
 
 

@@ -48,6 +48,12 @@ class ActorCriticPolicy(Policy, ABC):
         self.obs_filter = Normalizer(observation_space.shape) if config.observation_filter == "MeanStdFilter" else None
         self.reward_filter = Normalizer((1,)) if config.normalize_rewards else None
         self._unfinished: dict[int, float] = {}  # episode -> its discounted return so far
+        taken = {*self.distribution.named_parameters(), "obs_filter", "reward_filter"}
+        own = {name.partition(".")[0] for name, _ in (*self.network.named_parameters(), *self.network.named_buffers())}
+        if taken & own:
+            raise ConfigError(
+                f"the model calls parts of itself {', '.join(sorted(taken & own))}: the policy has those, choose another name"
+            )
         self._look_into_network()
 
     @abstractmethod
@@ -74,6 +80,10 @@ class ActorCriticPolicy(Policy, ABC):
         One more forward pass gives the values of the last observations of truncated and cut episodes. With `normalize_rewards`
         the `rewards` become the normalised ones, which are learned from.
         """
+        if not all(np.isfinite(fragment[name]).all() for name in ("vf_preds", "action_logp") if name in fragment):
+            raise FloatingPointError(
+                "the network gave NaN or infinity for observations of this fragment: look at its weights and its input"
+            )
         fragment = self.scale_rewards(fragment)
         terminateds, values = fragment["terminateds"], fragment["vf_preds"]
         ends = _ends(fragment)
@@ -190,15 +200,12 @@ class ActorCriticPolicy(Policy, ABC):
         going_on, self._unfinished = self._unfinished, {}
         returns = []
         total, before = 0.0, None
-        done = fragment["terminateds"] | fragment["truncateds"]
-        for episode, reward, is_done in zip(fragment["eps_id"].tolist(), fragment["rewards"].tolist(), done.tolist()):
+        for episode, reward in zip(fragment["eps_id"].tolist(), fragment["rewards"].tolist()):
             if episode != before:
                 total, before = going_on.get(episode, 0.0), episode
             total = self.gamma * total + reward
             returns.append(total)
             self._unfinished[episode] = total
-            if is_done:
-                del self._unfinished[episode]
         return np.array(returns, np.float32)
 
     def _look_into_network(self) -> None:

@@ -84,8 +84,9 @@ class Categorical:
     def evaluate(self, outputs: torch.Tensor, stored: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """By log-softmax."""
         all_logp = torch.log_softmax(outputs, dim=1)
-        logp = all_logp.gather(1, (stored - self.start)[:, None]).squeeze(1)
-        return logp, -(all_logp.exp() * all_logp).sum(dim=1)
+        logp = all_logp.gather(1, (stored.long() - self.start)[:, None]).squeeze(1)
+        finite = all_logp.clamp(min=torch.finfo(all_logp.dtype).min)  # a logit of -inf, which masks, adds nothing
+        return logp, -(finite.exp() * finite).sum(dim=1)
 
     def named_parameters(self) -> dict[str, nn.Parameter]:
         """None."""

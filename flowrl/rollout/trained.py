@@ -9,6 +9,7 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
+from safetensors import SafetensorError
 from safetensors.numpy import load_file, save
 
 from flowrl.batch import Array
@@ -18,7 +19,7 @@ from flowrl.env.spaces import space_from_json, space_to_json
 from flowrl.env.vector import fitted
 from flowrl.errors import ConfigError
 from flowrl.policy.networks import seeded
-from flowrl.policy.policy import checked_policy
+from flowrl.policy.policy import Policy, checked_policy
 from flowrl.references import find, reference_to
 from flowrl.rollout.evaluation import play, summary_of
 
@@ -44,8 +45,7 @@ class TrainedPolicy:
     def __init__(self, config: AlgorithmConfig, observation_space: gym.Space[Any], action_space: gym.Space[Any]) -> None:
         self.config = config
         self.observation_space, self.action_space = observation_space, action_space
-        seed = np.random.SeedSequence(config.seed, spawn_key=ACTING)
-        self.policy = seeded(config.seed, lambda: checked_policy(config.make_policy(observation_space, action_space, seed)))
+        self.policy = self._made(np.random.SeedSequence(config.seed, spawn_key=ACTING))
 
     def compute_action(self, obs: Any, explore: bool = False) -> Any:
         """The action for one observation, as the env takes it: the likeliest, or drawn with `explore`.
@@ -63,22 +63,28 @@ class TrainedPolicy:
     ) -> dict[str, Any]:
         """Whole episodes in envs of their own: `episode_return_mean|std|min|max`, `episode_len_mean`, `num_episodes`, `episode_returns`.
 
-        The envs begin with seeds from `seed` (None: the config's) each time, so that two calls with the same weights give the same.
+        Envs and draws begin with seeds from `seed` (None: the config's) each time, so that two calls with the same weights give the same.
         With a `render_mode` it is one env. Never ends where an episode never does.
         """
-        if not isinstance(num_episodes, int) or isinstance(num_episodes, bool) or num_episodes < 1:
-            raise ConfigError(f"num_episodes={num_episodes!r}: expected a whole number, 1 or more")
-        seeds = np.random.SeedSequence(self.config.seed if seed is None else seed, spawn_key=EVALUATION)
+        num_episodes = _whole("num_episodes", num_episodes, least=1)
+        seed = self.config.seed if seed is None else _whole("seed", seed, least=0)
+        env_seeds, policy_seed = np.random.SeedSequence(seed, spawn_key=EVALUATION).spawn(2)
+        policy = self._made(policy_seed)
+        policy.set_weights(self.policy.get_weights())
         num_envs = 1 if render_mode else min(MOST_ENVS, num_episodes)
         more = {"render_mode": render_mode} if render_mode else {}
-        envs = vectorize(self.config.env, {**(self.config.env_config or {}), **more}, num_envs, seeds)
+        envs = vectorize(self.config.env, {**(self.config.env_config or {}), **more}, num_envs, env_seeds)
         if render_mode and envs.envs[0].render_mode != render_mode:
             envs.close()
             raise ConfigError(f"{envs.envs[0]} was asked for render_mode={render_mode!r} and has {envs.envs[0].render_mode!r}")
         try:
-            return summary_of(play(self.policy, envs, num_episodes, explore))
+            return summary_of(play(policy, envs, num_episodes, explore))
         finally:
             envs.close()
+
+    def _made(self, seed: np.random.SeedSequence) -> Policy:
+        config = self.config
+        return seeded(config.seed, lambda: checked_policy(config.make_policy(self.observation_space, self.action_space, seed)))
 
     def __repr__(self) -> str:
         return f"TrainedPolicy({type(self.config).__name__}, {self.observation_space} -> {self.action_space})"
@@ -100,7 +106,7 @@ class TrainedPolicy:
             "observation_space": space_to_json(self.observation_space),
             "action_space": space_to_json(self.action_space),
         }
-        weights = {name: np.ascontiguousarray(weight) for name, weight in self.policy.get_weights().items()}
+        weights = {name: np.array(weight, order="C") for name, weight in self.policy.get_weights().items()}
         (folder / f"{WEIGHTS_FILE}.new").write_bytes(save(weights))
         (folder / f"{POLICY_FILE}.new").write_text(json.dumps(about, indent=2) + "\n")
         for name in (WEIGHTS_FILE, POLICY_FILE):
@@ -135,7 +141,10 @@ def _config(config_class: type[AlgorithmConfig], settings: Mapping[str, Any]) ->
 def load_weights(path: str | Path) -> dict[str, Array]:
     """The weights that `save` wrote into the folder `path`."""
     _about(path)
-    weights: dict[str, Array] = load_file(str(Path(path) / WEIGHTS_FILE))
+    try:
+        weights: dict[str, Array] = load_file(str(Path(path) / WEIGHTS_FILE))
+    except SafetensorError as error:
+        raise ConfigError(f"{Path(path) / WEIGHTS_FILE} is no whole safetensors file ({error}): save the policy again") from None
     return weights
 
 
@@ -151,4 +160,12 @@ def _about(path: str | Path) -> dict[str, Any]:
     if not isinstance(about, dict) or about.get("format") != FORMAT:
         found = about.get("format") if isinstance(about, dict) else type(about).__name__
         raise ConfigError(f"{folder / POLICY_FILE} has format {found!r}, this flowrl reads {FORMAT}")
+    if missing := [name for name in ("config", "settings", "observation_space", "action_space") if name not in about]:
+        raise ConfigError(f"{folder / POLICY_FILE} lacks {', '.join(missing)}: give a folder that trainer.save(...) wrote")
     return about
+
+
+def _whole(name: str, value: Any, least: int) -> int:
+    if isinstance(value, int | np.integer) and not isinstance(value, bool) and value >= least:
+        return int(value)
+    raise ConfigError(f"{name}={value!r}: expected a whole number, {least} or more")

@@ -11,6 +11,7 @@ import numpy as np
 from flowrl.batch import Array, SampleBatch
 from flowrl.config import AlgorithmConfig
 from flowrl.env.making import vectorize
+from flowrl.errors import RunError
 from flowrl.iter.shard import ParallelIteratorWorker
 from flowrl.learner.sgd import Gradients, apply_gradients, compute_gradients, learn_on_batch
 from flowrl.metrics.values import Mean
@@ -32,7 +33,13 @@ class Fragments:
         return self
 
     def __next__(self) -> SampleBatch:
-        return self.sample()
+        try:
+            return self.sample()
+        except StopIteration as error:
+            raise RunError(
+                "an env or the policy raised StopIteration while a fragment was sampled, which would end the stream: catch it there "
+                "(next(iterator, default), say)"
+            ) from error
 
 
 class RolloutWorker(ParallelIteratorWorker):
@@ -48,11 +55,18 @@ class RolloutWorker(ParallelIteratorWorker):
         envs_seed, policy_seed, learner_seed = worker_seed(config.seed, index, incarnation).spawn(3)
         samples = index > 0 or config.num_workers == 0  # else one env, for its spaces
         self.envs = vectorize(config.env, config.env_config, config.num_envs if samples else 1, envs_seed, worker=index)
-        spaces = self.envs.observation_space, self.envs.action_space
-        self.policy = seeded(config.seed, lambda: checked_policy(config.make_policy(*spaces, policy_seed)))
-        self.optimizer = self.policy.make_optimizer(config.lr)
+        try:
+            self._make_policy(policy_seed)
+        except BaseException:
+            self.envs.close()
+            raise
         self.sampler = Sampler(self.envs, self.policy, config.rollout_fragment_length, worker=index, incarnation=incarnation)
         self._rng = np.random.default_rng(learner_seed)
+
+    def _make_policy(self, seed: np.random.SeedSequence) -> None:
+        config, spaces = self.config, (self.envs.observation_space, self.envs.action_space)
+        self.policy = seeded(config.seed, lambda: checked_policy(config.make_policy(*spaces, seed)))
+        self.optimizer = self.policy.make_optimizer(config.lr)
 
     @property
     def policy_version(self) -> int:
@@ -71,12 +85,15 @@ class RolloutWorker(ParallelIteratorWorker):
         `num_steps_sampled`: env steps that the run has sampled so far, for schedules; None: as they were.
         """
         lr = self._set_progress(num_steps_sampled)
-        stats = learn_on_batch(self.policy, self.optimizer, batch, self._rng, num_sgd_iter, sgd_minibatch_size, self.config.grad_clip)
-        self.sampler.policy_version += 1
+        try:
+            stats = learn_on_batch(self.policy, self.optimizer, batch, self._rng, num_sgd_iter, sgd_minibatch_size, self.config.grad_clip)
+        finally:
+            self.sampler.policy_version += 1  # an error in the middle leaves weights that some minibatches have changed
         return stats | {"lr": Mean.of(lr)}
 
-    def compute_gradients(self, batch: SampleBatch) -> tuple[Gradients, dict[str, Any]]:
+    def compute_gradients(self, batch: SampleBatch, num_steps_sampled: int | None = None) -> tuple[Gradients, dict[str, Any]]:
         """The gradient of the policy's loss on a batch, by weight name, and statistics, moments with them, that `apply_gradients` takes."""
+        self._set_progress(num_steps_sampled)
         return compute_gradients(self.policy, batch)
 
     def apply_gradients(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,13 @@ from safetensors.numpy import save_file
 
 from flowrl.batch import Array
 from flowrl.config import AlgorithmConfig
-from flowrl.errors import NotOpenError
+from flowrl.errors import ActorDiedError, NotOpenError
 from flowrl.iter.handles import ActorHandle, Handle
 from flowrl.metrics.context import ACTIVE
 from flowrl.rollout.worker import RolloutWorker
+
+CLOSE_S = 2.0
+"""How long remote workers have for closing their envs."""
 
 __all__ = ["LocalWorker", "WorkerHandle", "WorkerSet"]
 
@@ -98,19 +102,28 @@ class WorkerSet(Handle):
                 worker.retain(engine)
                 opened.append(worker)
         except BaseException:
-            self._stop(local, opened)
+            self._stop(engine, local, opened)
             raise
         return local
 
     def stop_live(self, engine: Any, live: RolloutWorker) -> None:
         """Keep the last weights; stop all workers."""
-        self.last_weights = live.get_weights()
-        self._stop(live, self._remote_workers)
+        try:
+            self.last_weights = live.get_weights()
+        finally:
+            self._stop(engine, live, self._remote_workers)
 
-    def _stop(self, local: RolloutWorker, remote: list[WorkerHandle]) -> None:
-        for worker in remote:
-            worker.release()
-        local.close()
+    def _stop(self, engine: Any, local: RolloutWorker, remote: list[WorkerHandle]) -> None:
+        """Close all envs, stop all actors; the first error of an env that did not close comes afterwards."""
+        with ExitStack() as stack:
+            stack.callback(local.close)
+            for worker in remote:
+                stack.callback(worker.release)
+            calls = [worker.close.remote() for worker in remote]
+            closed = engine.wait(calls, CLOSE_S, num=len(calls))[0] if calls else []  # one in a long step gets no more time
+            for call in closed:
+                with suppress(ActorDiedError):
+                    engine.result(call)
 
     def demands(self) -> list[Mapping[str, Any]]:
         """The resources that the remote workers ask for."""

@@ -11,6 +11,7 @@ import flowrl as fl
 from flowrl.algorithms import a2c
 from flowrl.batch import SampleBatch
 from flowrl.learner import compute_gradients
+from tests.envs import CountEnv
 
 OBS = gym.spaces.Box(-1, 1, (1,), np.float32)
 
@@ -84,6 +85,13 @@ def test_serial_and_ray_give_the_same_bits(on_ray, microbatch_size):  # C12
     one, other = run("serial", **settings), run("ray", **settings)
     assert all(one[0][name].tobytes() == other[0][name].tobytes() for name in one[0])
     assert [result["info"]["learner"] for result in one[1]] == [result["info"]["learner"] for result in other[1]]
+
+
+def test_without_settings_its_targets_are_the_discounted_rewards_up_to_the_cut():
+    workers = fl.WorkerSet(fl.A2CConfig(env=lambda context: CountEnv(3, "term"), num_envs=1, rollout_fragment_length=3, gamma=0.5))
+    with workers.open():
+        fragment = workers.local_worker().sample()
+    assert fragment["value_targets"].tolist() == pytest.approx([1 + 0.5 * 2 + 0.25 * 3, 2 + 0.5 * 3, 3], rel=1e-5)
 
 
 def test_the_plan_is_at_most_ten_lines():

@@ -10,6 +10,7 @@ import pytest
 import flowrl as fl
 from flowrl.algorithms import ppo
 from flowrl.env import vectorize
+from flowrl.ops import ParallelRollouts
 from flowrl.rollout import Sampler
 from flowrl.runs.settings import RunSettings, read_settings
 
@@ -124,3 +125,10 @@ def test_ppo_finds_the_best_action_of_every_kind(space, target):
     with config.build() as trainer:
         trainer.train_until(num_steps_sampled=10_000)
         assert trainer.evaluate(10)["episode_return_mean"] > 0.9
+
+
+def test_advantages_are_standardised_over_the_whole_batch():
+    workers = fl.WorkerSet(fl.PPOConfig(env="CartPole-v1", train_batch_size=100, rollout_fragment_length=50))
+    batch, _ = ppo.sub_plan(ParallelRollouts(workers), workers, workers.config).take(1)[0]
+    assert batch.count == 100
+    assert (batch["advantages"].mean(), batch["advantages"].std()) == (pytest.approx(0, abs=1e-6), pytest.approx(1, abs=1e-5))

@@ -92,7 +92,8 @@ class Nothing(CountEnv):
         (WithConfig, {"length": 7}, 7),
         (Nothing, None, 4),
         (lambda: CountEnv(4), None, 4),
-        (lambda length: CountEnv(length["length"]), {"length": 7}, 7),
+        (lambda settings: CountEnv(settings["length"]), {"length": 7}, 7),
+        (lambda length: CountEnv(length), {"length": 7}, 7),
         (lambda *, length: CountEnv(length), {"length": 7}, 7),
     ],
 )
@@ -100,3 +101,14 @@ def test_a_class_is_called_as_its_first_parameter_asks(env, env_config, length):
     envs = vectorize(env, env_config)
     assert envs.envs[0].length == length
     envs.close()
+
+
+def test_an_env_that_changes_its_env_config_changes_nobody_elses():
+    def env(config):
+        config["lengths"].append(len(config["lengths"]))
+        config["more"]["x"] = 2
+        return CountEnv(4)
+
+    settings = {"lengths": [0], "more": {"x": 1}}
+    vectorize(env, settings, num_envs=3)
+    assert settings == {"lengths": [0], "more": {"x": 1}}

@@ -180,3 +180,34 @@ def test_a_minibatch_of_one_row_gives_no_nan_whatever_the_actions(space):
     stats = learn_on_batch(mine, mine.make_optimizer(1e-2), rows, np.random.default_rng(0), num_sgd_iter=3, sgd_minibatch_size=2)
     assert all(math.isfinite(mean.value) for mean in stats.values())
     assert all(np.isfinite(weight).all() for weight in mine.get_weights().values())
+
+
+def test_what_is_enough_ends_all_epochs_and_what_adapts_goes_by_the_last_one():
+    class Counts(PPOPolicy):
+        def __init__(self, *args):
+            super().__init__(*args)
+            self.kls, self.adapted = [], None
+
+        def loss(self, batch):
+            loss, stats = super().loss(batch)
+            self.kls.append(stats["kl"])
+            return loss, stats
+
+        def is_enough(self, stats):
+            return len(self.kls) == 5
+
+        def learned(self, info):
+            self.adapted = info["kl"].value
+
+    mine = Counts(PPOConfig(hiddens=()), OBS, gym.spaces.Discrete(2), np.random.SeedSequence(0))
+    learn_on_batch(mine, mine.make_optimizer(0.05), batch([0.5] * 4, [1.0, -1.0, 2.0, 0.5]), np.random.default_rng(0), 10, 2)
+    assert len(mine.kls) == 5  # the first minibatch of the third epoch
+    assert mine.adapted == pytest.approx(mine.kls[4])
+
+
+def test_ppo_normalises_by_what_it_learned_from():
+    config = PPOConfig(observation_filter="MeanStdFilter")
+    mine = config.make_policy(OBS, gym.spaces.Discrete(2), np.random.SeedSequence(0))
+    rows = batch([0.5] * 4, [1.0] * 4)
+    learn_on_batch(mine, mine.make_optimizer(0.01), rows, np.random.default_rng(0), num_sgd_iter=3, sgd_minibatch_size=2)
+    assert mine.get_weights()["obs_filter.count"].tolist() == [4.0]  # each row once, whatever the epochs

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import flowrl as fl
+from flowrl.algorithms.ppo import PPOPolicy
 from flowrl.metrics import Mean
 from flowrl.ops import ApplyGradients, AverageGradients, ComputeGradients, ConcatBatches, ParallelRollouts, TrainOneStep
 from flowrl.ops.train import BatchGradient
@@ -149,3 +150,57 @@ def test_normalisation_is_the_same_in_every_worker_and_is_made_of_all_their_rows
 def test_operators_that_learn_want_a_worker_set(operator):
     with pytest.raises(fl.PlanError, match=rf"{operator.__name__}\('workers'\) at .*: pass a WorkerSet"):
         operator("workers")
+
+
+def test_after_an_error_in_the_middle_of_a_batch_all_workers_have_what_the_learner_has(engine):
+    class Breaks(PPOPolicy):
+        calls = 0
+
+        def loss(self, batch):
+            self.calls += 1
+            if self.calls == 2:
+                raise ZeroDivisionError("in the loss")
+            return super().loss(batch)
+
+    class BreaksConfig(fl.PPOConfig):
+        def make_policy(self, observation_space, action_space, seed):
+            return Breaks(self, observation_space, action_space, seed)
+
+    workers = fl.WorkerSet(BreaksConfig(**dict(config(num_workers=1))))
+    with ParallelRollouts(workers).for_each(TrainOneStep(workers, sgd_minibatch_size=2)).run() as train:
+        before = workers.local_worker().get_weights()
+        with pytest.raises(ZeroDivisionError):
+            next(train)
+        local, remote = workers.foreach_worker(lambda worker: (worker.policy_version, worker.get_weights()))
+        assert any(not np.array_equal(before[name], local[1][name]) for name in before)  # the first minibatch had changed them
+        assert local[0] == remote[0] == 1
+        assert all(np.array_equal(remote[1][name], local[1][name]) for name in before)
+        assert set(next(train)[0]["policy_version"]) == {1}
+
+
+def test_schedules_go_by_the_same_steps_in_parts_as_in_one():
+    seen = []
+
+    class Looks(PPOPolicy):
+        def loss(self, batch):
+            seen.append(self.num_steps_sampled)
+            return super().loss(batch)
+
+    class LooksConfig(fl.PPOConfig):
+        def make_policy(self, observation_space, action_space, seed):
+            return Looks(self, observation_space, action_space, seed)
+
+    workers = fl.WorkerSet(LooksConfig(**dict(config(rollout_fragment_length=10, lr_schedule=[[0, 0.2], [40, 0.0]]))))
+    plan = ParallelRollouts(workers).for_each(ComputeGradients(workers)).for_each(ApplyGradients(workers))
+    rates = [statistics["lr"] for _, statistics in plan.take(3)]
+    assert seen == [10, 20, 30]
+    assert rates == pytest.approx([0.15, 0.1, 0.05])
+
+
+def test_explained_variance_of_parts_is_that_of_the_whole():
+    workers = fl.WorkerSet(fl.A2CConfig(env="CartPole-v1"))
+    with workers.open():
+        batch = rows_for(workers, 64)
+        whole = run_once(ComputeGradients(workers), batch)
+        average = run_once(AverageGradients(), run_once(ComputeGradients(workers), batch.split(5)))
+    assert average.gradient[1]["explained_variance"].value == pytest.approx(whole.gradient[1]["explained_variance"].value, abs=1e-9)

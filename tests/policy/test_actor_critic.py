@@ -9,7 +9,7 @@ import torch
 from flowrl.algorithms.ppo import PPOConfig
 from flowrl.batch import Origin, SampleBatch
 from flowrl.errors import ConfigError
-from flowrl.policy import ActorCriticPolicy
+from flowrl.policy import ActorCriticPolicy, Categorical
 
 OBS = gym.spaces.Box(-1, 1, (3,), np.float32)
 TWO = gym.spaces.Discrete(2)
@@ -319,3 +319,38 @@ def test_a_postprocess_that_forgets_the_rewards_is_told_so():
     mine = OwnReturns(PPOConfig(normalize_rewards=True), OBS, TWO, np.random.SeedSequence(0))
     with pytest.raises(ValueError, match=r"OwnReturns\.postprocess made no column 'discounted_returns': .*scale_rewards"):
         mine.moments_of(SampleBatch({"obs": np.zeros((2, 3)), "rewards": np.zeros(2)}))
+
+
+class TakesNames(OwnNet):
+    def __init__(self, observation_space, num_outputs):
+        super().__init__(observation_space, num_outputs)
+        self.log_std = torch.nn.Parameter(torch.zeros(1))
+
+
+def test_a_model_whose_names_the_policy_needs_is_refused():
+    with pytest.raises(ConfigError, match="calls parts of itself log_std"):
+        policy(action_space=gym.spaces.Box(-1, 1, (2,)), model=TakesNames)
+
+
+def test_a_network_that_gives_nan_is_said_where_it_sampled():
+    mine = FixedValue([np.nan, 0], gamma=0.5, lambda_=1.0)
+    with pytest.raises(FloatingPointError, match="gave NaN or infinity"):
+        mine.postprocess(fragment(mine, [(0, 0, True, False)], [1]))
+
+
+def test_a_logit_of_minus_infinity_masks_an_action():
+    mask = np.array([[0.0, -np.inf, 0.0]], np.float32)
+    actions = [Categorical(3).draw(mask, np.random.default_rng(seed))[0][0] for seed in range(50)]
+    assert set(actions) == {0, 2}
+    outputs = torch.tensor(mask, requires_grad=True)
+    logp, entropy = Categorical(3).evaluate(outputs, torch.tensor([2]))
+    (logp + entropy).sum().backward()
+    assert entropy.item() == pytest.approx(np.log(2)) and torch.isfinite(outputs.grad).all()
+
+
+def test_choices_of_small_integers_are_learned_from():
+    mine = policy(action_space=gym.spaces.MultiDiscrete([2, 3], dtype=np.int8))
+    obs = np.zeros((4, 3), np.float32)
+    _, columns = mine.act(obs, explore=True)
+    logp, _, _ = mine.evaluate(SampleBatch({"obs": obs, "actions": columns["actions"]}))
+    assert logp.tolist() == pytest.approx(columns["action_logp"].tolist(), abs=1e-5)

@@ -39,6 +39,7 @@ def test_rows_become_mean_0_and_deviation_1_and_outliers_are_cut():
     assert scaled.dtype == np.float32
     assert (scaled.mean(), scaled.std()) == (pytest.approx(0, abs=1e-5), pytest.approx(1, abs=1e-5))
     assert normalizer.standardized(np.array([[1e6], [-1e6]])).tolist() == [[10.0], [-10.0]]
+    assert normalizer.scaled(np.array([[1e6], [-1e6]])).tolist() == [[10.0], [-10.0]]
     assert normalizer.scaled(rows).mean() == pytest.approx(5 / 2, rel=0.1)  # only scaled, not shifted
 
 

@@ -1,9 +1,11 @@
 import json
+import subprocess
 import sys
 
 import gymnasium as gym
 import numpy as np
 import pytest
+import torch
 
 import flowrl as fl
 from flowrl.env import EnvVector
@@ -203,3 +205,75 @@ def test_a_policy_of_a_users_own_file_is_found_again_in_another_process(tmp_path
         str(tmp_path),
     )
     assert said.split() == ["0.75", str(action), "3.0"]
+
+
+class WithScalars(torch.nn.Module):
+    """A learned scalar, and batch normalisation, whose count has no axis either."""
+
+    def __init__(self, observation_space, num_outputs):
+        super().__init__()
+        self.scale, self.norm = torch.nn.Parameter(torch.tensor(2.0)), torch.nn.BatchNorm1d(3)
+        self.out = torch.nn.Linear(3, num_outputs + 1)
+
+    def forward(self, obs):
+        out = self.out(self.norm(obs)) * self.scale
+        return out[:, :-1], out[:, -1]
+
+
+def test_numbers_without_an_axis_are_saved_and_loaded(tmp_path):
+    policy = trained(model=WithScalars)
+    policy.save(tmp_path)
+    assert load_policy(tmp_path).policy.get_weights()["scale"].shape == ()
+
+
+def test_exploring_evaluations_are_the_same_again_and_leave_acting_alone():
+    policy = TrainedPolicy(fl.PPOConfig(env="CartPole-v1"), gym.make("CartPole-v1").observation_space, gym.spaces.Discrete(2))
+    other = TrainedPolicy(fl.PPOConfig(env="CartPole-v1"), policy.observation_space, policy.action_space)
+    assert policy.evaluate(5, explore=True) == policy.evaluate(5, explore=True) != policy.evaluate(5)
+    obs = np.zeros(4)
+    assert [policy.compute_action(obs, explore=True) for _ in range(20)] == [other.compute_action(obs, explore=True) for _ in range(20)]
+
+
+@pytest.mark.parametrize("seed", [-1, 1.5, "x"])
+def test_a_seed_that_is_none_is_refused(seed):
+    with pytest.raises(fl.ConfigError, match="seed="):
+        trained().evaluate(1, seed=seed)
+
+
+def test_whole_numbers_are_taken_whatever_their_type():
+    assert trained().evaluate(np.int64(2), seed=np.int32(3))["num_episodes"] == 2
+    policy = TrainedPolicy(fl.PPOConfig(), gym.spaces.Box(0, 255, (3,), np.uint8), gym.spaces.Discrete(2))
+    assert policy.compute_action([1, 2, 3]) in (0, 1)
+    with pytest.raises(ValueError, match="does not fit into uint8"):
+        policy.compute_action([1, 2, 300])
+
+
+def test_a_cut_weights_file_and_a_policy_file_that_lacks_something_are_told(tmp_path):
+    trained().save(tmp_path)
+    whole = (tmp_path / "policy.safetensors").read_bytes()
+    (tmp_path / "policy.safetensors").write_bytes(whole[:-10])
+    with pytest.raises(fl.ConfigError, match="no whole safetensors file"):
+        load_policy(tmp_path)
+    (tmp_path / "policy.safetensors").write_bytes(whole)
+    (tmp_path / "policy.json").write_text('{"format": 1, "settings": {}}')
+    with pytest.raises(fl.ConfigError, match="lacks config, observation_space, action_space"):
+        load_policy(tmp_path)
+
+
+SCRIPT = """
+import sys
+{own}
+if __name__ == "__main__":
+    with MyConfig(env=MyEnv, model=MyNet, train_batch_size=50, rollout_fragment_length=50).build() as trainer:
+        trainer.train()
+        trainer.save("saved")
+    print(fl.load_policy("saved").evaluate(2)["episode_return_mean"])
+"""
+
+
+def test_what_a_script_saved_is_loaded_there_and_elsewhere(tmp_path):
+    (tmp_path / "script.py").write_text(SCRIPT.format(own=OWN))
+    load = "import flowrl as fl; print(fl.load_policy('saved').evaluate(2)['episode_return_mean'])"
+    for arguments in (["script.py"], ["-c", load]):
+        done = subprocess.run([sys.executable, *arguments], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+        assert done.stdout.strip() == "3.0", done.stderr

@@ -1,6 +1,7 @@
 """Workers as handles: nothing runs until they are opened, and who opened them closes them."""
 
 import pickle
+from pathlib import Path
 
 import cloudpickle
 import numpy as np
@@ -224,3 +225,57 @@ def test_policies_that_lack_something_are_refused_by_name_when_the_workers_open(
     workers = fl.WorkerSet(Odd(env=lambda context: CountEnv(3)))
     with pytest.raises(fl.ConfigError, match=r"make_policy gave object, which has no act, .*subclass of flowrl\.Policy"), workers.open():
         pass
+
+
+def test_a_stop_iteration_in_an_env_is_an_error_that_says_so_and_not_the_end(engine):  # C6
+    class Exhausted(CountEnv):
+        def step(self, action):
+            if self.episode == 1 and self.t == 1:
+                next(iter([]))
+            return super().step(action)
+
+    workers = fl.WorkerSet(config(env=lambda context: Exhausted(3), num_workers=1))
+    with ParallelRollouts(workers).run() as rollouts:
+        next(rollouts)
+        with pytest.raises(fl.RunError, match="raised StopIteration while a fragment was sampled"):
+            next(rollouts)
+        assert next(rollouts).count > 0
+
+
+class Closes(CountEnv):
+    """Writes a line into a file when it is closed."""
+
+    def __init__(self, env_config):
+        super().__init__(3)
+        self.file, self.fails = env_config["file"], env_config.get("fails")
+
+    def close(self):
+        with Path(self.file).open("a") as file:
+            file.write("closed\n")
+        if self.fails:
+            raise OSError("will not close")
+
+
+def test_every_env_of_every_worker_is_closed(engine, tmp_path):  # C13
+    settings = config(env=Closes, env_config={"file": str(tmp_path / "closed")}, num_workers=2, num_envs=2)
+    with fl.WorkerSet(settings).open() as workers:
+        workers.foreach_worker(lambda worker: None)  # all are up
+    assert (tmp_path / "closed").read_text().count("closed") == 1 + 2 * 2
+
+
+def test_an_env_that_does_not_close_is_heard_and_all_the_same_everything_stops(engine, tmp_path):
+    settings = config(env=Closes, env_config={"file": str(tmp_path / "closed"), "fails": True}, num_workers=1)
+    workers = fl.WorkerSet(settings)
+    with pytest.raises(OSError, match="will not close"), workers.open():
+        workers.foreach_worker(lambda worker: None)
+    assert not workers.is_open and not workers.remote_workers()[0].is_open
+    assert (tmp_path / "closed").read_text().count("closed") == 2
+
+
+def test_envs_are_closed_where_the_policy_cannot_be_made(tmp_path):
+    def model(space, num_outputs):
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError), fl.WorkerSet(config(env=Closes, env_config={"file": str(tmp_path / "x")}, model=model)).open():
+        pass
+    assert (tmp_path / "x").read_text() == "closed\n"
