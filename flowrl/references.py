@@ -133,8 +133,12 @@ def _is_below(module: ModuleType, folder: Path) -> bool:
 
 
 def _was_loaded(module: ModuleType) -> bool:
-    """Whether it was loaded by its path, or lies beside or below a file that was."""
-    return module in _LOADED.values() or any(_is_below(module, path.parent) for path in _LOADED)
+    """Whether it was loaded by its path, or lies beside a file that was; a module of a package has a name of its own."""
+    if module in _LOADED.values():
+        return True
+    return (
+        "." not in module.__name__ and is_the_users(module) and Path(str(module.__file__)).resolve().parent in {p.parent for p in _LOADED}
+    )
 
 
 def _from_here(path: Path) -> Path:

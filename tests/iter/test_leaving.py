@@ -262,11 +262,12 @@ def test_ctrl_c_ends_the_actors_of_a_run(ray_cluster, where):
         text=True,
     )
     try:
-        assert child.stdout.readline().strip() == "ready"
+        assert "ready\n" in iter(child.stdout.readline, "")  # Ray may have said something before
         threading.Event().wait(0.5)
         child.send_signal(signal.SIGINT)
         out, err = child.communicate(timeout=30)
     finally:
         child.kill()
-    assert out.strip() == "interrupted True True", err
+        child.communicate()
+    assert out.splitlines()[-1] == "interrupted True True", err
     assert child.returncode == 0
