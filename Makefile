@@ -1,10 +1,10 @@
-# make demo | test | check | bench. Each makes .venv first where it is missing.
+# make demo | test | check | gates | bench. Each makes .venv first where it is missing.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test check lint bench clean
+.PHONY: demo test check lint gates bench clean
 
 $(VENV)/run.stamp: pyproject.toml constraints.txt
 	@echo "making $(VENV) and installing into it: about a minute"
@@ -28,6 +28,9 @@ lint: $(VENV)/dev.stamp
 	$(BIN)/mypy
 
 check: lint test
+
+gates: $(VENV)/dev.stamp
+	$(BIN)/python -m gates
 
 bench: $(VENV)/dev.stamp
 	$(BIN)/python -m benchmarks
