@@ -196,4 +196,4 @@ def test_leaving_ends_what_still_runs(tmp_path, row):
     with Measuring(2) as measuring:
         job, outcome = next(measuring.outcomes([Job(row, 0), Job(endless, 0)]))
     assert (job, outcome["num_steps_sampled"]) == (Job(row, 0), 400)
-    assert measuring.processes[1].returncode == -signal.SIGTERM
+    assert sorted(process.returncode for process in measuring.processes) == [-signal.SIGTERM, 0]
