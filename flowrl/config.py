@@ -23,6 +23,26 @@ if TYPE_CHECKING:
 
 __all__ = ["AlgorithmConfig"]
 
+ELSEWHERE = {
+    "learning_rate": "lr",
+    "n_envs": "num_envs",
+    "n_steps": "rollout_fragment_length",
+    "num_steps": "rollout_fragment_length",
+    "n_epochs": "num_sgd_iter",
+    "num_epochs": "num_sgd_iter",
+    "update_epochs": "num_sgd_iter",
+    "batch_size": "sgd_minibatch_size",
+    "minibatch_size": "sgd_minibatch_size",
+    "gae_lambda": "lambda_",
+    "clip_range": "clip_param",
+    "clip_coef": "clip_param",
+    "ent_coef": "entropy_coeff",
+    "vf_coef": "vf_loss_coeff",
+    "max_grad_norm": "grad_clip",
+    "net_arch": "hiddens",
+    "target_kl": "max_kl",
+}
+"""What settings are called in Stable-Baselines3, in today's RLlib and in CleanRL."""
 REFERENCES = ("env", "model")
 """Settings that may be a class or function; a settings file names it "module:name" or "path/to/file.py:name"."""
 
@@ -58,7 +78,8 @@ class AlgorithmConfig(_Frozen, Mapping[str, Any]):
     """What the env is made with: keywords for a gymnasium id; for a class or function its one argument, or keywords where it takes no
     dict (see `flowrl.env.vectorize`). None: nothing."""
     env_config: Mapping[str, Any] | None = None
-    """Keyword arguments of `gymnasium.make` for an id; else the dict that the class or function gets. None: empty."""
+    """What the env is made with: keywords for a gymnasium id; for a class or function one dict, or keywords where it takes none
+    (its first parameter has a default, as in gymnasium's classes). None: empty."""
     num_workers: int = 0
     """Workers that sample elsewhere; 0: the local worker samples."""
     num_envs: int = 1
@@ -232,7 +253,9 @@ class AlgorithmConfig(_Frozen, Mapping[str, Any]):
 
     @classmethod
     def _no_such(cls, name: str) -> str:
-        return f"{cls.__name__} has no setting {name!r}. {nearest(str(name), list(cls.__dataclass_fields__))}"
+        same = ELSEWHERE.get(str(name))
+        hint = f"It is called {same!r} here." if same in cls.__dataclass_fields__ else nearest(str(name), list(cls.__dataclass_fields__))
+        return f"{cls.__name__} has no setting {name!r}. {hint}"
 
 
 for _name in ("__setattr__", "__delattr__"):

@@ -93,7 +93,7 @@ def _load_file(given: Path) -> ModuleType:
         return _LOADED[path]
     if not path.is_file():
         beside = sorted(str(given.with_name(other.name)) for other in path.parent.glob("*.py"))
-        hint = nearest(str(given), beside) if beside else f"It was looked for from {Path.cwd()} on."
+        hint = nearest(str(given), beside) if beside else f"It was looked for in {Path.cwd()}."
         raise ConfigError(f"there is no file {given}. {hint}")
     spec = importlib.util.spec_from_file_location(f"flowrl_file_{path.stem}_{len(_LOADED)}", path)
     assert spec is not None and spec.loader is not None

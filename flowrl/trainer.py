@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import warnings
 from collections.abc import Callable
@@ -156,6 +157,12 @@ class Trainer:
 def _plan(config: AlgorithmConfig, workers: WorkerSet, execution_plan: Callable[[Any, Any], Any] | None) -> LocalIterator[Any]:
     if execution_plan is not None and not callable(execution_plan):
         raise ConfigError(f"build({execution_plan!r:.100}): expected a function that makes a plan, execution_plan(workers, config)")
+    if execution_plan is not None:
+        try:
+            inspect.signature(execution_plan).bind(workers, config)
+        except TypeError as error:
+            name = getattr(execution_plan, "__name__", "the plan function")
+            raise ConfigError(f"{name} is called as execution_plan(workers, config): {error}") from None
     plan = config.make_plan(workers) if execution_plan is None else execution_plan(workers, config)
     if not isinstance(plan, LocalIterator):
         name = getattr(execution_plan, "__name__", "make_plan")

@@ -201,6 +201,11 @@ def test_what_is_no_plan_function_and_no_target_is_refused():
         trainer.train_until(episode_return_mean="high")
 
 
+def test_a_plan_function_of_other_arguments_is_refused():
+    with pytest.raises(fl.ConfigError, match=r"<lambda> is called as execution_plan\(workers, config\): too many positional"):
+        config().build(lambda workers: None)
+
+
 def test_what_is_changed_by_hand_is_what_acts_and_is_saved(tmp_path):
     with config().build() as trainer:
         before = trainer.compute_action([0, 0, 1])

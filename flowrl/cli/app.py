@@ -37,6 +37,7 @@ def _parser(read: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 STOP_RETURN = typer.Option("--stop-return", metavar="R", parser=_parser(number), help="End at this mean return.")
+ENV_CONFIG = typer.Option("--env-config", metavar="JSON", parser=_parser(json_object), help="What the env is made with.")
 STOP_STEPS = typer.Option("--stop-steps", metavar="N", parser=_parser(whole_number), help="End after so many env steps.")
 ENGINE = typer.Option("--engine", metavar="E", parser=_parser(engine_name), help="serial or ray; without: ray where there are workers.")
 ALGORITHM = typer.Argument(metavar="ALGO|FILE.py:PLAN", help="An algorithm (`flowrl list`), or a plan function of your own.")
@@ -53,6 +54,7 @@ RUNS = typer.Option("--runs-dir", metavar="FOLDER", help="Where the folders of r
 def train(
     algorithm: Annotated[str | None, ALGORITHM] = None,
     env: Annotated[str | None, typer.Option("--env", metavar="ID", help="A gymnasium id, or my.py:MyEnv.")] = None,
+    env_config: Annotated[Any | None, ENV_CONFIG] = None,
     set_: Annotated[list[str] | None, SET] = None,
     config: Annotated[str | None, CONFIG] = None,
     stop_return: Annotated[float | None, STOP_RETURN] = None,
@@ -68,7 +70,14 @@ def train(
     Ends at --stop-return or --stop-steps, whichever comes first, or with Ctrl-C.
     """
     changes = settings_of(
-        set_ or [], env=env, num_workers=workers, engine=engine, seed=seed, stop_return=stop_return, stop_steps=stop_steps
+        set_ or [],
+        env=env,
+        env_config=env_config,
+        num_workers=workers,
+        engine=engine,
+        seed=seed,
+        stop_return=stop_return,
+        stop_steps=stop_steps,
     )
     return int(import_module("flowrl.cli.train").train(algorithm, config, changes, run, runs_dir))
 
@@ -109,9 +118,7 @@ def list_() -> int:
 @app.command("check-env")
 def check_env(
     env: Annotated[str, typer.Argument(metavar="ID", help="A gymnasium id, or my.py:MyEnv.")],
-    env_config: Annotated[
-        Any | None, typer.Option("--env-config", metavar="JSON", parser=_parser(json_object), help="What it is made with.")
-    ] = None,
+    env_config: Annotated[Any | None, ENV_CONFIG] = None,
     steps: Annotated[int, typer.Option("--steps", metavar="N", parser=_parser(whole_number), help="Random steps to take.")] = 1000,
 ) -> int:
     """Whether flowrl can train in an env: made, reset and stepped, its spaces, and gymnasium's own check."""

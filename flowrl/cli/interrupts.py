@@ -1,4 +1,4 @@
-"""Ctrl-C while a run goes on: the first ends it where nothing is cut in half, a second one ends the process at once."""
+"""Ctrl-C while a run goes on: the first ends it where nothing is cut in half, a second one at once. So do SIGTERM and SIGHUP."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ __all__ = ["INTERRUPTED", "Interrupts", "leave_at_once"]
 
 INTERRUPTED = 130
 """Exit code of what Ctrl-C has ended."""
+_ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""Ctrl-C, and what a batch system or a closed terminal sends: all the same to a run."""
 _SHOW_CURSOR = b"\x1b[?25h\n"
 
 
@@ -28,7 +30,7 @@ class Interrupts:
     def __init__(self) -> None:
         self.count = 0
         self._is_allowed = False
-        self._before: Any = None
+        self._before: dict[int, Any] = {}
 
     @contextmanager
     def allowed(self) -> Iterator[None]:
@@ -42,13 +44,14 @@ class Interrupts:
             self._is_allowed = False
 
     def __enter__(self) -> Self:
-        if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
-            self._before = signal.signal(signal.SIGINT, self._on_signal)
+        for number in _ENDINGS:
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                self._before[number] = signal.signal(number, self._on_signal)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        if self._before is not None:
-            signal.signal(signal.SIGINT, self._before)
+        for number, before in self._before.items():
+            signal.signal(number, before)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         self.count += 1

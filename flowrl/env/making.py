@@ -77,7 +77,7 @@ def _make(env: str | Callable[..., Any] | None, context: EnvContext) -> Any:
             raise ConfigError(f"env={env!r} does not take this env_config: {error}") from error
     if env is None:
         raise ConfigError("env=None: name a gymnasium id, an env class or a function that makes an env in the config")
-    made = env(context) if _takes_a_dict(env, context) else env(**context)
+    made = env(context) if _takes_a_dict(env, context) else _with_keywords(env, context)
     if not isinstance(made, gym.Env):
         raise ConfigError(
             f"{env!r} made {type(made).__name__}: expected a gymnasium.Env, return one (a vector of envs is what num_envs is for)"
@@ -90,6 +90,14 @@ def _copied(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {key: _copied(item) for key, item in value.items()}
     return [_copied(item) for item in value] if isinstance(value, list) else value
+
+
+def _with_keywords(env: Callable[..., Any], context: EnvContext) -> Any:
+    try:
+        inspect.signature(env).bind(**context)
+    except TypeError as error:
+        raise ConfigError(f"env={env!r:.100} does not take env_config={dict(context)!r:.200}: {error}") from None
+    return env(**context)
 
 
 def _takes_a_dict(env: Callable[..., Any], env_config: Mapping[str, Any]) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 import math
 from collections.abc import Mapping
@@ -116,10 +117,9 @@ def _config_class(reference: str) -> type[AlgorithmConfig]:
 
 
 def _check_names(config_class: type[AlgorithmConfig], fields: Mapping[str, Any]) -> None:
-    known = [*config_class.__dataclass_fields__, *RESERVED]
     for name in fields:
-        if name not in known:
-            raise ConfigError(f"{config_class.__name__} has no setting {name!r}. {nearest(name, known)}")
+        if name not in config_class.__dataclass_fields__ and (near := difflib.get_close_matches(name, RESERVED, n=1, cutoff=0.8)):
+            raise ConfigError(f"{config_class.__name__} has no setting {name!r}. Did you mean {near[0]!r}?")
 
 
 def _text(name: str, value: Any) -> str:

@@ -26,6 +26,14 @@ def test_the_first_one_is_raised_where_it_is_allowed():
     assert interrupts.count == 1
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_what_a_batch_system_or_a_closed_terminal_sends_is_the_same(number):
+    before = signal.getsignal(number)
+    with Interrupts() as interrupts, pytest.raises(KeyboardInterrupt), interrupts.allowed():
+        signal.raise_signal(number)
+    assert signal.getsignal(number) is before
+
+
 def test_elsewhere_it_waits_until_it_is_allowed():
     seen = []
     with Interrupts() as interrupts:

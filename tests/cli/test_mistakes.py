@@ -35,6 +35,10 @@ OWN = ["train", "my.py", "--env", "my.py:Five"]
         (["train", "my.py:plan_without_results", "--env", "my.py:Five"], "the plan gives SampleBatch, no results: end it with"),
         # settings
         ([*TRAIN, "--set", "lrr=3"], "PPOConfig has no setting 'lrr'. Did you mean 'lr'?"),
+        ([*TRAIN, "--set", "learning_rate=3"], "PPOConfig has no setting 'learning_rate'. It is called 'lr' here."),
+        ([*TRAIN, "--set", "n_steps=3"], "It is called 'rollout_fragment_length' here."),
+        ([*TRAIN, "--set", "stop_retrun=3"], "Did you mean 'stop_return'?"),
+        ([*TRAIN, "--env-config", '{"sise": 3}'], "env='CartPole-v1' does not take this env_config"),
         ([*TRAIN, "--set", "lr=abc"], "lr='abc': expected a finite number, 0.0 or more"),
         ([*TRAIN, "--set", "lr"], "--set lr: expected field=value, --set lr=3e-4 say"),
         ([*TRAIN, "--set", "seed=1", "--seed", "2"], "--set seed=1: seed is given twice, also as 2"),
@@ -57,7 +61,7 @@ OWN = ["train", "my.py", "--env", "my.py:Five"]
         ([*OWN, "--run", "../x"], "--run '../x': expected a plain name"),
         ([*OWN, "--runs-dir", "my.py"], "cannot make the folder my.py/"),
         (["eval", "fist"], "there is no run 'fist' in runs. Did you mean 'first'?"),
-        (["eval", "first"], "there is no policy in runs/first"),
+        (["eval", "first"], "there is no policy in runs/first: that run ended before one was written"),
         # pictures
         (["graph", "ppo", "-o", "x.pdf"], "got the suffix '.pdf', expected .mmd, .dot, .svg, .png or .html; name the file 'x.svg', say"),
         (["graph", "ppo", "-o", "my.py/x.svg"], "cannot write my.py/x.svg"),

@@ -103,6 +103,11 @@ def test_a_class_is_called_as_its_first_parameter_asks(env, env_config, length):
     envs.close()
 
 
+def test_keywords_that_a_class_does_not_take_are_said():
+    with pytest.raises(fl.ConfigError, match=r"Plain.* does not take env_config=\{'lenght': 3\}: .*'lenght'"):
+        vectorize(Plain, {"lenght": 3})
+
+
 def test_an_env_that_changes_its_env_config_changes_nobody_elses():
     def env(config):
         config["lengths"].append(len(config["lengths"]))
