@@ -75,8 +75,7 @@ class AlgorithmConfig(_Frozen, Mapping[str, Any]):
     """
 
     env: str | Callable[[dict[str, Any]], Any] | None = None
-    """What the env is made with: keywords for a gymnasium id; for a class or function its one argument, or keywords where it takes no
-    dict (see `flowrl.env.vectorize`). None: nothing."""
+    """A gymnasium id, or a class or function that makes an env from `env_config`."""
     env_config: Mapping[str, Any] | None = None
     """What the env is made with: keywords for a gymnasium id; for a class or function one dict, or keywords where it takes none
     (its first parameter has a default, as in gymnasium's classes). None: empty."""

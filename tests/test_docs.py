@@ -52,6 +52,8 @@ def test_every_setting_of_every_algorithm_stands_in_the_settings_page_with_its_t
 def test_a_setting_says_what_it_is(name):
     settings = LIST_CONFIGS.settings_of(LIST_CONFIGS.find_algorithm(name).config_class()).values()
     assert {setting.name for setting in settings if not setting.text} <= SAY_IT_THEMSELVES
+    beginnings = [setting.text[:30] for setting in settings if setting.text]
+    assert len(set(beginnings)) == len(beginnings), "two settings say the same: one has the other's text"
 
 
 def test_links_of_the_pages_lead_somewhere():

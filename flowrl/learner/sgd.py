@@ -1,6 +1,7 @@
 """Stochastic gradient descent on a policy's loss: whole batches in epochs, or gradients that travel.
 
-Statistics come back as `Mean`s, so that those of several minibatches, batches or workers merge into what one would have had.
+Statistics come back as values that merge (`Mean`, `ExplainedVariance`), so that those of several minibatches, batches or workers
+become what one would have had.
 """
 
 from __future__ import annotations

@@ -124,11 +124,13 @@ class ApplyGradients:
     def __call__(self, part: BatchGradient) -> tuple[BatchGradient, dict[str, Any]]:
         metrics = get_metrics()
         (gradient, info), num_rows = part
-        with metrics.timers["apply_gradients"] as timer:
-            stats = self.workers.local_worker().apply_gradients(gradient, info, int(metrics.counters[NUM_STEPS_SAMPLED]))
-            timer.push_units_processed(num_rows)
-        report = _report({**info, **stats}, num_rows)
-        _send_weights(self.workers)
+        try:
+            with metrics.timers["apply_gradients"] as timer:
+                stats = self.workers.local_worker().apply_gradients(gradient, info, int(metrics.counters[NUM_STEPS_SAMPLED]))
+                timer.push_units_processed(num_rows)
+            report = _report({**info, **stats}, num_rows)
+        finally:
+            _send_weights(self.workers)
         return part, report
 
 

@@ -79,8 +79,8 @@ class RolloutWorker(ParallelIteratorWorker):
 
     def learn_on_batch(
         self, batch: SampleBatch, num_sgd_iter: int = 1, sgd_minibatch_size: int = 0, num_steps_sampled: int | None = None
-    ) -> dict[str, Mean]:
-        """Train on a batch: `num_sgd_iter` passes over shuffled minibatches. The learner's statistics.
+    ) -> dict[str, Any]:
+        """Train on a batch: `num_sgd_iter` passes over shuffled minibatches. The learner's statistics, values that merge.
 
         `num_steps_sampled`: env steps that the run has sampled so far, for schedules; None: as they were.
         """
@@ -101,8 +101,10 @@ class RolloutWorker(ParallelIteratorWorker):
     ) -> dict[str, Mean]:
         """One optimizer step along this gradient; its norm before clipping. `info`: what `compute_gradients` gave with it."""
         lr = self._set_progress(num_steps_sampled)
-        stats = apply_gradients(self.policy, self.optimizer, grads, self.config.grad_clip, info)
-        self.sampler.policy_version += 1
+        try:
+            stats = apply_gradients(self.policy, self.optimizer, grads, self.config.grad_clip, info)
+        finally:
+            self.sampler.policy_version += 1  # as above: `policy.learned` comes after the step
         return stats | {"lr": Mean.of(lr)}
 
     def compute_apply(self, batch: SampleBatch) -> dict[str, Any]:

@@ -204,3 +204,21 @@ def test_explained_variance_of_parts_is_that_of_the_whole():
         whole = run_once(ComputeGradients(workers), batch)
         average = run_once(AverageGradients(), run_once(ComputeGradients(workers), batch.split(5)))
     assert average.gradient[1]["explained_variance"].value == pytest.approx(whole.gradient[1]["explained_variance"].value, abs=1e-9)
+
+
+def test_after_an_error_behind_the_step_of_applied_gradients_all_workers_have_what_the_learner_has(engine):
+    class Breaks(PPOPolicy):
+        def learned(self, info):
+            raise ZeroDivisionError("behind the step")
+
+    class BreaksConfig(fl.PPOConfig):
+        def make_policy(self, observation_space, action_space, seed):
+            return Breaks(self, observation_space, action_space, seed)
+
+    workers = fl.WorkerSet(BreaksConfig(**dict(config(num_workers=1))))
+    with ParallelRollouts(workers).for_each(ComputeGradients(workers)).for_each(ApplyGradients(workers)).run() as train:
+        with pytest.raises(ZeroDivisionError):
+            next(train)
+        local, remote = workers.foreach_worker(lambda worker: (worker.policy_version, worker.get_weights()))
+        assert local[0] == remote[0] == 1
+        assert all(np.array_equal(remote[1][name], local[1][name]) for name in local[1])
