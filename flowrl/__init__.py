@@ -18,6 +18,9 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from flowrl.algorithms.a2c import A2CConfig
+    from flowrl.algorithms.a3c import A3CConfig
+    from flowrl.algorithms.apex import ApexConfig
+    from flowrl.algorithms.dqn import DQNConfig
     from flowrl.algorithms.ppo import PPOConfig
     from flowrl.batch import SampleBatch
     from flowrl.config import AlgorithmConfig
@@ -41,8 +44,11 @@ if TYPE_CHECKING:
     from flowrl.iter.queues import Queue
     from flowrl.iter.ray_engine import RayEngine
     from flowrl.iter.shard import ParallelIteratorWorker
+    from flowrl.learner.learner_thread import LearnerThread
     from flowrl.policy.actor_critic import ActorCriticPolicy
     from flowrl.policy.policy import Policy
+    from flowrl.replay.actor import ReplayActor
+    from flowrl.replay.local_buffer import LocalReplayBuffer
     from flowrl.rollout.trained import TrainedPolicy, load_policy
     from flowrl.rollout.worker import RolloutWorker
     from flowrl.rollout.worker_set import WorkerSet
@@ -50,14 +56,19 @@ if TYPE_CHECKING:
 
 _MODULE_OF = {
     "A2CConfig": "algorithms.a2c",
+    "A3CConfig": "algorithms.a3c",
     "ActorCriticPolicy": "policy.actor_critic",
     "ActorDiedError": "errors",
     "AlgorithmConfig": "config",
+    "ApexConfig": "algorithms.apex",
     "ClusterError": "errors",
     "ConfigError": "errors",
+    "DQNConfig": "algorithms.dqn",
     "DeadlockError": "errors",
     "FlowError": "errors",
+    "LearnerThread": "learner.learner_thread",
     "LocalIterator": "iter.iterators",
+    "LocalReplayBuffer": "replay.local_buffer",
     "MetricsContextError": "errors",
     "NotOpenError": "errors",
     "PPOConfig": "algorithms.ppo",
@@ -68,6 +79,7 @@ _MODULE_OF = {
     "Queue": "iter.queues",
     "QueueClosedError": "errors",
     "RayEngine": "iter.ray_engine",
+    "ReplayActor": "replay.actor",
     "RolloutWorker": "rollout.worker",
     "RunError": "errors",
     "SampleBatch": "batch",
@@ -88,14 +100,19 @@ _MODULE_OF = {
 
 __all__ = [
     "A2CConfig",
+    "A3CConfig",
     "ActorCriticPolicy",
     "ActorDiedError",
     "AlgorithmConfig",
+    "ApexConfig",
     "ClusterError",
     "ConfigError",
+    "DQNConfig",
     "DeadlockError",
     "FlowError",
+    "LearnerThread",
     "LocalIterator",
+    "LocalReplayBuffer",
     "MetricsContextError",
     "NotOpenError",
     "PPOConfig",
@@ -106,6 +123,7 @@ __all__ = [
     "Queue",
     "QueueClosedError",
     "RayEngine",
+    "ReplayActor",
     "RolloutWorker",
     "RunError",
     "SampleBatch",

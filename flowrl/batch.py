@@ -101,6 +101,10 @@ class SampleBatch:
             )
         return SampleBatch({name: column[key] for name, column in self._columns.items()})
 
+    def get(self, name: str, default: Array | None = None) -> Array | None:
+        """The column, or `default` where there is none."""
+        return self._columns.get(name, default)
+
     def __setitem__(self, name: str, values: Any) -> None:
         raise TypeError(f"a batch never changes: make a new one, batch = batch.with_columns({name}=...)")
 

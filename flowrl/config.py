@@ -6,6 +6,7 @@ A config is plain data: it holds no env, no network and no engine, and importing
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import FrozenInstanceError, dataclass, fields, replace
 from importlib import import_module
@@ -43,7 +44,7 @@ ELSEWHERE = {
     "target_kl": "max_kl",
 }
 """What settings are called in Stable-Baselines3, in today's RLlib and in CleanRL."""
-REFERENCES = ("env", "model")
+REFERENCES = ("env", "model", "before_learn_on_batch")
 """Settings that may be a class or function; a settings file names it "module:name" or "path/to/file.py:name"."""
 
 
@@ -111,6 +112,8 @@ class AlgorithmConfig(_Frozen, Mapping[str, Any]):
     """Divide rewards by the running standard deviation of the discounted return, cut at +-10. Reported returns stay the env's own."""
     grad_clip: float | None = None
     """Highest global norm of a gradient; None: as it comes."""
+    devices: tuple[str, ...] = ()
+    """Devices that the learner splits each minibatch over, `("cuda:0", "cuda:1")` say; empty: where the policy is."""
     min_steps_per_reporting: int = 1000
     """Sampled env steps between two results, at least."""
     min_time_s_per_reporting: float = 0.0
@@ -140,9 +143,12 @@ class AlgorithmConfig(_Frozen, Mapping[str, Any]):
         self.check_is("engine", self.engine in (None, "serial", "ray"), '"serial", "ray" or None')
         self.check_is("hiddens", isinstance(self.hiddens, list | tuple), units)
         self.check_is("hiddens", all(_is_whole(width) and width > 0 for width in self.hiddens), units)
+        names = 'a tuple of names of devices, ("cuda:0", "cuda:1") say'
+        self.check_is("devices", isinstance(self.devices, list | tuple) and all(map(_is_device_name, self.devices)), names)
         self.check_is("resources_per_worker", isinstance(self.resources_per_worker, Mapping | None), "a dict as for ray.remote, or None")
         self.check_is("seed", not _is_whole(self.seed) or self.seed < 1 << 63, "a whole number below 2**63")
         object.__setattr__(self, "env_config", dict(self.env_config or {}))
+        object.__setattr__(self, "devices", tuple(self.devices))
         object.__setattr__(self, "hiddens", tuple(int(width) for width in self.hiddens))
         for name in ("num_workers", "seed", "min_steps_per_reporting"):
             self.check_whole(name, least=0)
@@ -163,6 +169,11 @@ class AlgorithmConfig(_Frozen, Mapping[str, Any]):
     def engine_name(self) -> str:
         """The engine that the config asks for: `engine`, else "serial" without workers and "ray" with some."""
         return self.engine or ("ray" if self.num_workers else "serial")
+
+    @property
+    def fragment_rows(self) -> int:
+        """Rows of a fragment: `num_envs * rollout_fragment_length`."""
+        return self.num_envs * self.rollout_fragment_length
 
     def make_policy(self, observation_space: Any, action_space: Any, seed: np.random.SeedSequence) -> Policy:
         """The policy to train. Its initial weights come from the config's own seed, its random choices from `seed`, a worker's own."""
@@ -263,6 +274,11 @@ for _name in ("__setattr__", "__delattr__"):
 
 def _is_whole(value: Any) -> bool:
     return isinstance(value, int | np.integer) and not isinstance(value, bool)
+
+
+def _is_device_name(value: Any) -> bool:
+    """Whether it reads like one. Only the worker that learns knows whether there is such a device: this module loads no torch."""
+    return isinstance(value, str) and re.fullmatch(r"[a-z]+(:\d+)?", value) is not None
 
 
 def _found(value: Any) -> Any:

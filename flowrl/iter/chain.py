@@ -59,6 +59,7 @@ class ConcurrentMap(StageObject):
         self.ended = False
 
     def pull(self) -> Any:
+        signal: Signal = BUSY
         while len(self.window) < self.width and not self.ended:
             try:
                 x = self.upstream.pull()
@@ -68,12 +69,13 @@ class ConcurrentMap(StageObject):
             if x is END:
                 self.ended = True
             elif x.__class__ is Signal:
+                signal = x
                 break
             else:
                 self.num_in += 1
                 self.window.append((self.tasks.submit(x), x, None))
         if not self.window:
-            return END if self.ended else BUSY
+            return END if self.ended else signal
         call, x, failure = self.window.popleft()
         if failure is not None:
             raise failure

@@ -34,7 +34,7 @@ from flowrl.iter.nodes import (
     walk,
 )
 from flowrl.iter.ports import DequeueStage, PutStage
-from flowrl.iter.sources import Feed
+from flowrl.iter.sources import Feed, Polled, PolledStage
 from flowrl.iter.unions import ChildStage, DuplicateStage, LocalRoundRobin, UnionStage
 
 __all__ = ["build"]
@@ -66,9 +66,14 @@ def _record(run: Any, node: Node, stage: Any, place: int = -1) -> Any:
 
 
 def _build_chain(run: Any, chain: list[Stage], base: Node) -> Any:
-    local = isinstance(base, LocalSource)
-    upstream = None if local else build(run, base)
-    feed = Feed(_own_copy(base.iterable)) if isinstance(base, LocalSource) else None
+    polled = _polled(base)
+    local = isinstance(base, LocalSource) and polled is None
+    if polled is not None:
+        upstream: Any = PolledStage(polled, label_of(base))
+        run.gathers[base] = _record(run, base, upstream)
+    else:
+        upstream = None if local else build(run, base)
+    feed = Feed(_own_copy(base.iterable)) if local and isinstance(base, LocalSource) else None
     ops = [LinearOp(_fresh(run.seeded(node)), label_of(node)) for node in chain]
     above = [*walk(base), *chain]
     waits = any(_may_wait(node) for node in above) or (run.has_branches and any(_may_drop(node) for node in above))
@@ -88,7 +93,12 @@ def _build_chain(run: Any, chain: list[Stage], base: Node) -> Any:
         run.feeds.append(made[0])
     for node, (index, place) in zip(chain, exits):
         _record(run, node, made[index], place)
-    return made[-1]
+    return made[-1] if made else upstream
+
+
+def _polled(node: Node) -> Polled | None:
+    """The source, where it is one in the driver that may have nothing yet."""
+    return node.iterable if isinstance(node, LocalSource) and isinstance(node.iterable, Polled) else None
 
 
 def _own_copy(fn: Any) -> Any:
@@ -145,12 +155,15 @@ def _make_child(run: Any, node: Child) -> ChildStage:
 def _make_dequeue(run: Any, node: Dequeue) -> DequeueStage:
     stage = DequeueStage(run.ports[id(node.queue)], node.check, label_of(node))
     run.meeting.append(stage)
+    run.dequeues.append(stage)
     return stage
 
 
 def _may_wait(node: Node) -> bool:
     """Whether its stage can be PENDING or BLOCKED."""
-    return isinstance(node, Gather | Dequeue | Child) or (isinstance(node, Stage) and isinstance(node.stage, Put))
+    return (
+        isinstance(node, Gather | Dequeue | Child) or (isinstance(node, Stage) and isinstance(node.stage, Put)) or _polled(node) is not None
+    )
 
 
 def _may_drop(node: Node) -> bool:

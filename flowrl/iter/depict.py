@@ -31,6 +31,7 @@ from flowrl.iter.nodes import (
 )
 from flowrl.iter.opening import shards_of
 from flowrl.iter.passes import handles_of
+from flowrl.iter.queue_worker import QueueWorker
 from flowrl.iter.queues import Queue, queue_name
 
 __all__ = ["record_of"]
@@ -43,15 +44,19 @@ def record_of(root: Node, flows: Flows | None = None, engine: str = "") -> PlanR
     nodes = [node for node in walk(root) if not isinstance(node, SelectShards)]
     ids = {node: f"n{index}" for index, node in enumerate(nodes)}
 
-    records = tuple(_node_record(node, ids[node]) for node in nodes)
+    learners = {worker: f"n{len(nodes) + index}" for index, worker in enumerate(_queue_workers(nodes))}
+
+    records = [_node_record(node, ids[node]) for node in nodes]
+    records += [NodeRecord(name, type(worker).__name__, (), "learner", 0, "") for worker, name in learners.items()]
     edges = [
         EdgeRecord(ids[_shown(above)], ids[node], "items", _edge_label(node, above, index), _flow(_shown(above), node, index, flows))
         for node in nodes
         for index, above in enumerate(node.inputs)
     ]
     edges += _queue_edges(nodes, ids, flows)
-    edges += _message_edges(nodes, ids)
-    return PlanRecord(records, tuple(edges), ids[_shown(root)], engine)
+    edges += _learner_edges(nodes, ids, learners, flows)
+    edges += _message_edges(nodes, ids, learners)
+    return PlanRecord(tuple(records), tuple(edges), ids[_shown(root)], engine)
 
 
 def _shown(node: Node) -> Node:
@@ -135,35 +140,93 @@ def _parameters(node: Node) -> Iterable[tuple[str, str]]:
             yield ("output_indexes", str(sorted(node.outputs)))
 
 
+def _queue_of(node: Node) -> Any:
+    """The queue that a node writes or reads, if it does."""
+    if isinstance(node, Dequeue):
+        return node.queue
+    return node.stage.queue if isinstance(node, Stage) and isinstance(node.stage, Put) else None
+
+
+def _queue_workers(nodes: list[Node]) -> list[QueueWorker]:
+    """The learners whose queues the plan writes or reads."""
+    workers = [getattr(_queue_of(node), "other_end", None) for node in nodes]
+    return list(dict.fromkeys(worker for worker in workers if worker is not None))
+
+
 def _queue_edges(nodes: list[Node], ids: dict[Node, str], flows: Flows | None) -> list[EdgeRecord]:
-    writers = [(node, node.stage.queue) for node in nodes if isinstance(node, Stage) and isinstance(node.stage, Put)]
-    readers = [(node, node.queue) for node in nodes if isinstance(node, Dequeue)]
+    writers = [node for node in nodes if isinstance(node, Stage) and isinstance(node.stage, Put)]
+    readers = [node for node in nodes if isinstance(node, Dequeue)]
     return [
-        EdgeRecord(ids[writer], ids[reader], "queue", queue_name(written), _queue_flow(writer, reader, written, flows))
-        for writer, written in writers
-        for reader, read in readers
-        if written is read
+        EdgeRecord(ids[writer], ids[reader], "queue", queue_name(_queue_of(writer)), _queue_flow(writer, reader, _queue_of(writer), flows))
+        for writer in writers
+        for reader in readers
+        if _queue_of(writer) is _queue_of(reader)
     ]
 
 
-def _queue_flow(writer: Node, reader: Node, shared: Any, flows: Flows | None) -> Flow | None:
+def _learner_edges(nodes: list[Node], ids: dict[Node, str], learners: dict[QueueWorker, str], flows: Flows | None) -> list[EdgeRecord]:
+    """From the nodes that feed a learner to it, and from it to those that read what it gives."""
+    edges = []
+    for node in nodes:
+        shared = _queue_of(node)
+        worker = getattr(shared, "other_end", None)
+        if worker is None:
+            continue
+        if shared is worker.inqueue:
+            ends, flow = (ids[node], learners[worker]), _queue_flow(node, None, shared, flows)
+        else:
+            ends, flow = (learners[worker], ids[node]), _queue_flow(None, node, shared, flows)
+        edges.append(EdgeRecord(*ends, "queue", queue_name(shared), flow))
+    return edges
+
+
+def _queue_flow(writer: Node | None, reader: Node | None, shared: Any, flows: Flows | None) -> Flow | None:
+    """What has passed a queue; what a learner took or put is what is not in the queue any more, or was there."""
     if flows is None:
         return None
     held = shared.qsize() if not isinstance(shared, Queue) or shared.is_open else None
-    return Flow(flows.get(writer, UNKNOWN).out, flows.get(reader, UNKNOWN).out, held)
+    put = flows.get(writer, UNKNOWN).out if writer is not None else None
+    taken = flows.get(reader, UNKNOWN).out if reader is not None else None
+    if writer is None and held is not None and taken is not None:
+        put = taken + held
+    if reader is None and held is not None and put is not None:
+        taken = put - held
+    return Flow(put, taken, held)
 
 
-def _message_edges(nodes: list[Node], ids: dict[Node, str]) -> list[EdgeRecord]:
-    """What an operator that declares `sends = "weights"` sends to the sources that its handles stand for."""
+def _message_edges(nodes: list[Node], ids: dict[Node, str], learners: dict[QueueWorker, str]) -> list[EdgeRecord]:
+    """What an operator that declares `sends = "weights"` sends to the sources that its handles stand for.
+
+    To those that its items come from, through queues and learners too, where it holds no handle. It has the weights of a learner
+    that it holds.
+    """
     edges = []
     for node in nodes:
         fn = getattr(node.stage, "fn", None) if isinstance(node, Stage) else None
         message = getattr(fn, "sends", None)
         if isinstance(message, str):
-            targets = set(handles_in(fn))
-            edges += [
-                EdgeRecord(ids[node], ids[source], "message", message)
-                for source in nodes
-                if isinstance(source, Actors | LocalSource | Shards) and targets & set(handles_of(source))
-            ]
+            held = set(handles_in(fn))
+            targets = [source for source in nodes if isinstance(source, Actors | LocalSource | Shards) and held & set(handles_of(source))]
+            edges += [EdgeRecord(learners[worker], ids[node], "message", message) for worker in learners if worker in held]
+            sources = targets if held else [source for source in _sources_of(node, nodes) if isinstance(source, Actors)]
+            edges += [EdgeRecord(ids[node], ids[source], "message", message) for source in sources]
     return edges
+
+
+def _sources_of(node: Node, nodes: list[Node]) -> list[Node]:
+    """The sources that a node's items come from, each once, also through queues and learners."""
+    seen: set[Node] = set()
+    todo, found = [node], []
+    while todo:
+        above = todo.pop()
+        if above in seen:
+            continue
+        seen.add(above)
+        if isinstance(above, Actors | LocalSource | Shards):
+            found.append(above)
+        todo.extend(above.inputs)
+        if isinstance(above, Dequeue):
+            worker = getattr(above.queue, "other_end", None)
+            fed_by = above.queue if worker is None else worker.inqueue
+            todo.extend(other for other in nodes if not isinstance(other, Dequeue) and _queue_of(other) is fed_by)
+    return [source for source in nodes if source in found]

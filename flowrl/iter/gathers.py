@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 from flowrl.errors import ActorDiedError
 from flowrl.iter.chain import StageObject
 from flowrl.iter.shard import Answer
-from flowrl.iter.signals import END, PENDING, with_note
+from flowrl.iter.signals import BLOCKED, END, PENDING, Signal, with_note
 
 __all__ = ["AsyncGather", "BarrierGather", "OpenShard"]
 
@@ -33,6 +33,24 @@ class OpenShard:
     num_ready: int = 0
     ended: bool = False
     num_received: int = 0
+    num_parked: int = 0
+    """Calls that it is not asked for, since it had nothing to give."""
+    heard: int = 0
+    """Calls that its handle had made when it was last asked."""
+
+    @property
+    def has_heard(self) -> bool:
+        """Whether something may have reached its actor since it was last asked."""
+        return bool(_num_calls(self.sources[0]) != self.heard)
+
+    @property
+    def may_hear_others(self) -> bool:
+        """Whether somebody outside this run may reach its actor, unseen by the run."""
+        return getattr(self.sources[0], "num_users", 2) > 1
+
+
+def _num_calls(source: Any) -> int:
+    return getattr(source, "num_calls", 0)
 
 
 class _Gather(StageObject):
@@ -40,6 +58,8 @@ class _Gather(StageObject):
         self.run, self.shards, self.label = run, shards, label
         self.live = list(shards)
         self.started = False
+        self.num_parked = 0
+        """Calls of all shards that are parked."""
 
     def mark_ready(self, shard: OpenShard) -> None:
         """One more of the shard's calls is done."""
@@ -47,14 +67,47 @@ class _Gather(StageObject):
 
     def ask(self, shard: OpenShard) -> None:
         """One more call at the shard."""
+        shard.heard = _num_calls(shard.sources[0])
         call = shard.ask()
         shard.calls.append(call)
         self.run.pending[call] = (self, shard)
+
+    def park(self, shard: OpenShard) -> None:
+        """It had nothing to give: it is not asked for this call again before something has reached its actor."""
+        shard.num_parked += 1
+        self.num_parked += 1
+
+    def unpark(self, shard: OpenShard, num: int = 1) -> None:
+        """Ask it again, for so many of its parked calls."""
+        for _ in range(min(num, shard.num_parked)):
+            shard.num_parked -= 1
+            self.num_parked -= 1
+            self.ask(shard)
+
+    def ask_the_parked(self) -> None:
+        """Ask each parked shard that may have something by now, once: it tells whether it has."""
+        for shard in self.live:
+            if shard.num_parked and not shard.calls and (shard.has_heard or self.run.retrying):
+                self.unpark(shard)
+
+    @property
+    def nothing_yet(self) -> Signal:
+        """PENDING while a call is on its way, or somebody outside the run may reach a parked shard; else BLOCKED."""
+        if not self.num_parked or any(shard.calls for shard in self.live):
+            return PENDING
+        outside = self.run.engine.clock == "real" and any(shard.num_parked and shard.may_hear_others for shard in self.live)
+        return PENDING if outside else BLOCKED
+
+    def why_blocked(self) -> str | None:
+        parked = ", ".join(shard.where.removeprefix(", ") for shard in self.live if shard.num_parked)
+        return f"{self.label} has nothing to give yet ({parked}), and nothing reaches it" if parked else None
 
     def drop(self, shard: OpenShard) -> None:
         """The shard has ended or died: nobody waits for its calls any more."""
         if shard.ended:
             return
+        self.num_parked -= shard.num_parked
+        shard.num_parked = 0
         shard.ended = True
         self.live.remove(shard)
         for call in shard.calls:
@@ -129,6 +182,8 @@ class AsyncGather(_Gather):
     def pull(self) -> Any:
         if self.items:
             return self.items.popleft()
+        if self.num_parked:
+            self.ask_the_parked()
         while True:
             shard = self.serving
             if shard is not None:
@@ -144,7 +199,7 @@ class AsyncGather(_Gather):
                     for shard in self.live:
                         self.ask(shard)
             if not self.ready:
-                return PENDING if self.live else END
+                return self.nothing_yet if self.live else END
             shard = self.ready.popleft()
             if shard.ended or not shard.calls:
                 continue
@@ -153,9 +208,17 @@ class AsyncGather(_Gather):
             self.sources = shard.sources
             if x.__class__ is not Answer:
                 shard.num_received += 1
+                if shard.num_parked:
+                    self.unpark(shard, shard.num_parked)
                 return x
             self.failure = self.open_answer(x, shard)
             shard.num_received += len(x.items)
+            if x.signal is BLOCKED and self.failure is None:
+                self.serving = None
+                self.park(shard)
+                self.ask_the_parked()
+            elif shard.num_parked and x.items:
+                self.unpark(shard, shard.num_parked)
             if x.items:
                 self.items.extend(x.items)
                 return self.items.popleft()
@@ -208,25 +271,29 @@ class BarrierGather(_Gather):
                 return x
             if not self.live:
                 return END
-            if not self.partial and not self.live[0].calls:
+            if self.num_parked:
+                self.ask_the_parked()
+            elif not self.partial and not self.live[0].calls:
                 for shard in self.live:
                     self.ask(shard)
             for shard in self.live:
                 if not shard.num_ready and shard not in self.partial:
-                    return PENDING
+                    return self.nothing_yet
             self._collect()
 
     def _collect(self) -> None:
         at_work = []
         for shard, x in self._answers([shard for shard in self.live if shard not in self.partial]):
             entries = self._entries(shard, x)
-            if entries is None:
-                at_work.append(shard)
-            else:
+            if entries is not None:
                 self.partial[shard] = entries
+            elif x.signal is BLOCKED:
+                self.park(shard)
+            else:
+                at_work.append(shard)
         for shard in at_work:
             self.ask(shard)
-        if not at_work:
+        if not at_work and not self.num_parked:
             for shard in self.shards:
                 self.round.extend(self.partial.pop(shard, ()))
 

@@ -62,6 +62,9 @@ class Handle:
         """What a copy in another process knows: nothing runs behind it there unless the subclass says so."""
         return {"handle_id": self.handle_id, "_live": None, "_engine": None, "_num_users": 0}
 
+    def join_run(self, run: Any) -> None:
+        """A run has opened it: what it has to tell goes into that run's metrics."""
+
     @property
     def is_open(self) -> bool:
         """Whether something runs behind it."""
@@ -142,7 +145,9 @@ class RemoteMethod:
 
     def remote(self, *args: Any) -> Any:
         """The call: on Ray an `ObjectRef`, on the serial engine a finished call for `engine.result`."""
-        return getattr(self.handle.live, self.method).remote(*args)
+        call = getattr(self.handle.live, self.method).remote(*args)
+        self.handle.num_calls += 1
+        return call
 
     def __call__(self, *args: Any) -> Any:
         raise TypeError(f"{self.method}() runs in an actor: call {self.method}.remote(...)")
@@ -150,6 +155,9 @@ class RemoteMethod:
 
 class ActorHandle(Handle):
     """An actor that is started when it is opened: `cls(*args)`. `handle.method.remote(*args)` calls it."""
+
+    num_calls = 0
+    """Calls made through it so far: a source that has nothing to give is asked again once there was one more."""
 
     def __init__(
         self, cls: type, args: Sequence[Any] = (), resources: Mapping[str, Any] | None = None, owner: Handle | None = None
@@ -182,10 +190,13 @@ def create_colocated(cls: type, args: Sequence[Any], count: int) -> list[ActorHa
 
     >>> create_colocated(dict, [], 2)
     [ActorHandle(dict, closed), ActorHandle(dict, closed)]
+
+    A class with a method `args_of_shard(args, index)` says itself what actor 0, 1, ... is made with: a seed of its own, say.
     """
     if count < 1:
         raise ValueError(f"create_colocated got count={count}: ask for at least one actor")
-    return [ActorHandle(cls, args, resources={"near_driver": True}) for _ in range(count)]
+    own = getattr(cls, "args_of_shard", lambda args, index: args)
+    return [ActorHandle(cls, own(args, index), resources={"near_driver": True}) for index in range(count)]
 
 
 def handles_in(thing: Any) -> list[Handle]:

@@ -68,15 +68,21 @@ def name_of(fn: Any) -> str:
 
 
 def parameters_of(operator: Any) -> tuple[tuple[str, str], ...]:
-    """An operator's fields as text, less the handles in it (they are edges of the picture) and what it keeps for itself."""
+    """An operator's fields as text, less handles (they are edges of the picture), what it keeps for itself, and what is not given."""
     if not is_dataclass(operator):
         return ()
     shown = []
     for field in fields(operator):
         value = getattr(operator, field.name, None)
-        if field.init and field.repr and not hasattr(value, "handle_id"):
+        is_left_out = value is None and field.default is None
+        if field.init and field.repr and not is_left_out and not _is_handle(value):
             shown.append((field.name, name_of(value) if callable(value) else short(value)))
     return tuple(shown)
+
+
+def _is_handle(value: Any) -> bool:
+    """Whether it is a handle, or a list of them."""
+    return hasattr(value[0] if isinstance(value, list | tuple) and value else value, "handle_id")
 
 
 class _Short(reprlib.Repr):

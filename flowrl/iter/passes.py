@@ -29,6 +29,7 @@ from flowrl.iter.nodes import (
     walk,
 )
 from flowrl.iter.opening import shards_of
+from flowrl.iter.queue_worker import QueueWorker
 from flowrl.iter.queues import Queue, max_size
 
 __all__ = ["check", "handles_of", "keeps_source", "named_handles"]
@@ -113,7 +114,9 @@ def _check_queues(nodes: list[Node]) -> None:
                 "fl.Queue(16) or "
                 "queue.Queue(maxsize=16)"
             )
-        if isinstance(shared, Queue) and shared.other_end is None and not shared.is_open:
+        if isinstance(shared, Queue) and shared.other_end is not None:
+            _check_learner(first, shared.other_end, set(queues))
+        elif isinstance(shared, Queue) and not shared.is_open:
             read, written = (any(isinstance(node, Dequeue) is wanted for node in ends[key]) for wanted in (True, False))
             if written and not read:
                 raise PlanError(
@@ -127,6 +130,21 @@ def _check_queues(nodes: list[Node]) -> None:
                     ".for_each(Enqueue(queue)) to "
                     "another branch, or, for a thread of your own, open the queue yourself (`with queue.open():`)"
                 )
+
+
+def _check_learner(node: Node, worker: QueueWorker, queues: set[int]) -> None:
+    """A learner that the run opens is fed by the plan, and what it gives is read by the plan."""
+    kind = type(worker).__name__
+    if not worker.is_open and id(worker.outqueue) not in queues:
+        raise PlanError(
+            f"{label_of(node)} feeds a {kind} whose outqueue nothing in the plan reads, so it would fill and stop: add "
+            "Dequeue(learner.outqueue, check=learner.is_alive) as a branch of Concurrently"
+        )
+    if not worker.is_open and id(worker.inqueue) not in queues:
+        raise PlanError(
+            f"{label_of(node)} reads what a {kind} gives, and nothing in the plan feeds it, so it would wait for ever: add "
+            ".for_each(Enqueue(learner.inqueue)) to another branch of Concurrently"
+        )
 
 
 # --- where an item's source is known ------------------------------------------------------------------------------
@@ -174,5 +192,10 @@ def handles_of(node: Node) -> list[Handle]:
         return handles_in(list(node.actors))
     if isinstance(node, LocalSource):
         return handles_in(node.iterable)
+    shared = (
+        node.queue if isinstance(node, Dequeue) else node.stage.queue if isinstance(node, Stage) and isinstance(node.stage, Put) else None
+    )
+    if isinstance(shared, Queue) and shared.other_end is not None:
+        return [shared.other_end]
     fn = getattr(node.stage, "fn", None) if isinstance(node, Stage) else None
     return handles_in(fn) if fn is not None else []

@@ -12,6 +12,9 @@ from flowrl.iter.signals import END, Signal, call_user, with_note
 
 __all__ = ["DequeueStage", "PutStage"]
 
+OVERDUE_S = 1.0
+"""How long the news of a learner's death waits for what it gave before."""
+
 
 class PutStage(StageObject):
     """`for_each(Enqueue(queue))`: an item that finds no room stays here until there is some."""
@@ -44,14 +47,14 @@ class PutStage(StageObject):
     def why_blocked(self) -> str | None:
         if not self.held or not self.port.is_full:
             return None
-        return f"{self.label} waits for room in {self.port!r}" + ("" if self.port.readers else ", and whoever read it has ended")
+        return f"{self.label} waits for room in {self.port!r}" + ("" if self.port.is_read else ", and whoever read it has ended")
 
 
 class DequeueStage(StageObject):
     """`Dequeue(queue, check)`: its items; its end when every branch that writes it has ended and it is empty.
 
-    `check` is asked when the queue is empty. False: what the writer died of is raised, else `QueueClosedError`; once,
-    then the stream ends unless `check` is true again.
+    `check` is asked when the queue is empty. False: `QueueClosedError` is raised, once; then the stream ends unless `check` is
+    true again. A learner that has died comes before that: its own error is raised, each time, since nothing will come any more.
     """
 
     def __init__(self, port: Port, check: Callable[[], bool] | None, label: str) -> None:
@@ -59,31 +62,43 @@ class DequeueStage(StageObject):
         self.told = self.ended = False
 
     def pull(self) -> Any:
-        found, x = self.port.try_get()
+        port = self.port
+        found, x = port.try_get()
+        if not found and port.worker is not None and port.worker.step():
+            found, x = port.try_get()
+        if not found:
+            gone = self.check is not None and not call_user(self.check, self.label, "")
+            signal = port.signal if port.may_be_written else END
+            found, x = port.try_get()  # what was put between the look and these questions
         if found:
             self.num_out += 1
             return x
-        if self.check is not None and not call_user(self.check, self.label, ""):
-            found, x = self.port.try_get()  # what was put between the look and the check
-            if found:
-                self.num_out += 1
-                return x
-            if self.told:
-                return END
-            self.told = True
-            raise with_note(
-                QueueClosedError(
-                    f"check() of {self.label} is false and {queue_name(self.port.queue)} is empty: whoever wrote to it has stopped"
-                ),
-                f"in {self.label}",
-            )
+        if port.worker is not None:
+            port.worker.raise_failure(self.label)
+        if gone:
+            return self._tell_once()
         self.told = False
-        if self.port.outside or self.port.writers > 0:
-            return self.port.signal
-        if not self.ended:
+        if signal is END and not self.ended:
             self.ended = True
-            self.port.readers -= 1
-        return END
+            port.readers -= 1
+        return signal
+
+    def raise_overdue(self) -> None:
+        """Raise what a learner has died of though this stage is not pulled, once what it gave before is read, or waits for too long."""
+        worker = self.port.worker
+        if worker is not None and (self.port.is_empty or worker.dead_s > OVERDUE_S):
+            worker.raise_failure(self.label)
+
+    def _tell_once(self) -> Signal:
+        if self.told:
+            return END
+        self.told = True
+        raise with_note(
+            QueueClosedError(
+                f"check() of {self.label} is false and {queue_name(self.port.queue)} is empty: whoever wrote to it has stopped"
+            ),
+            f"in {self.label}",
+        )
 
     def why_blocked(self) -> str | None:
-        return f"{self.label} waits for an item in {self.port!r}" if self.port.writers > 0 and self.port.is_empty else None
+        return f"{self.label} waits for an item in {self.port!r}" if self.port.may_be_written and self.port.is_empty else None

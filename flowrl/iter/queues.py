@@ -10,11 +10,14 @@ import queue
 import threading
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from flowrl.errors import PlanError
+from flowrl.errors import PlanError, QueueClosedError
 from flowrl.iter.handles import Handle
-from flowrl.iter.signals import PENDING, Signal
+from flowrl.iter.signals import BLOCKED, PENDING, Signal
+
+if TYPE_CHECKING:
+    from flowrl.iter.queue_worker import QueueWorker
 
 __all__ = ["Port", "Queue", "is_queue", "max_size", "queue_name"]
 
@@ -27,17 +30,45 @@ class _Contents:
         self.maxsize = maxsize
         self.changed = threading.Condition()
         self.listeners: list[Callable[[], None]] = []
+        self.num_put = 0
+        self.closed = False
 
     def move(self, ready: Callable[[], bool], act: Callable[[], Any], timeout_s: float | None) -> tuple[bool, Any]:
         """Wait until `ready`, then `act`; whether that came about in time, and what `act` gave."""
         with self.changed:
-            if not ready() and (timeout_s == 0 or not self.changed.wait_for(ready, timeout_s)):
-                return False, None
+            if not ready():
+                if timeout_s == 0 or not self.changed.wait_for(lambda: self.closed or ready(), timeout_s):
+                    return False, None
+                if not ready():
+                    raise QueueClosedError("the queue was closed while something waited at it: whoever had opened it is done with it")
             value = act()
             self.changed.notify_all()
+        self.wake()
+        return True, value
+
+    def put(self, item: Any, timeout_s: float | None) -> bool:
+        """Whether there was room in time."""
+
+        def append() -> None:
+            self.items.append(item)
+            self.num_put += 1
+
+        return self.move(lambda: len(self.items) < self.maxsize, append, timeout_s)[0]
+
+    def get(self, timeout_s: float | None) -> tuple[bool, Any]:
+        """Whether there was an item in time, and which."""
+        return self.move(lambda: bool(self.items), self.items.popleft, timeout_s)
+
+    def wake(self) -> None:
+        """Have the runs that sleep look."""
         for wake in tuple(self.listeners):
             wake()
-        return True, value
+
+    def close(self) -> None:
+        """End the waiting of whoever waits."""
+        with self.changed:
+            self.closed = True
+            self.changed.notify_all()
 
 
 class Queue(Handle):
@@ -49,8 +80,9 @@ class Queue(Handle):
     ...     q.get(), q.qsize()
     ('a', 0)
 
-    A full queue blocks who puts, an empty one who gets; nothing is dropped. Each run begins with it empty, unless the
-    user opened it: then its contents stay from plan to plan, and a thread of the user's may be at its other end.
+    A full queue blocks who puts, an empty one who gets; nothing is dropped. Who waits at it when it is closed gets
+    `QueueClosedError`. Each run begins with it empty, unless the user opened it: then its contents stay from plan to plan, and a
+    thread of the user's may be at its other end.
     """
 
     def __init__(self, maxsize: int) -> None:
@@ -59,26 +91,26 @@ class Queue(Handle):
         super().__init__()
         self.maxsize = maxsize
 
-    other_end: Handle | None = None
+    other_end: QueueWorker | None = None
     """The learner at its other end, if there is one."""
 
     def start_live(self, engine: Any) -> _Contents:
         return _Contents(self.maxsize)
+
+    def stop_live(self, engine: Any, live: _Contents) -> None:
+        live.close()
 
     def state_elsewhere(self) -> dict[str, Any]:
         return {**super().state_elsewhere(), "maxsize": self.maxsize}
 
     def put(self, item: Any, timeout: float | None = None) -> None:
         """Put one item, waiting for room, for at most `timeout` seconds; `queue.Full` then."""
-        live: _Contents = self.live
-        done, _ = live.move(lambda: len(live.items) < live.maxsize, lambda: live.items.append(item), timeout)
-        if not done:
+        if not self.live.put(item, timeout):
             raise queue.Full(f"{self!r} was full for {timeout} s")
 
     def get(self, timeout: float | None = None) -> Any:
         """Take the oldest item, waiting for one, for at most `timeout` seconds; `queue.Empty` then."""
-        live: _Contents = self.live
-        done, item = live.move(lambda: bool(live.items), live.items.popleft, timeout)
+        done, item = self.live.get(timeout)
         if not done:
             raise queue.Empty(f"{self!r} was empty for {timeout} s")
         return item
@@ -133,12 +165,34 @@ class Port:
         """Branches of this run that still may get."""
         self.outside = False
         """Whether a thread outside this run may be at the other end."""
-        self.signal: Signal = PENDING
-        """What a stage answers that finds it full, or empty."""
+        self.only_branches = False
+        """Whether only branches of this run can fill or empty it."""
+        self.worker = shared.other_end if isinstance(shared, Queue) else None
+        """The learner at its other end, and `far`, the port of the learner's other queue in this run."""
+        self.far: Port | None = None
         self.wants_item = True
         self._watcher: _Watcher | None = None
         if isinstance(shared, Queue):
             shared.live.listeners.append(wake)
+
+    @property
+    def signal(self) -> Signal:
+        """What a stage answers that finds it full, or empty."""
+        if self.worker is not None:
+            return PENDING if self.outside or self.worker.will_act else BLOCKED
+        return BLOCKED if self.only_branches else PENDING
+
+    @property
+    def may_be_written(self) -> bool:
+        """Whether another item may come."""
+        if self.worker is not None and self.far is not None:
+            return self.far.writers > 0 or self.worker.has_work
+        return self.outside or self.writers > 0
+
+    @property
+    def is_read(self) -> bool:
+        """Whether a branch of this run still reads it, or what a learner makes of it."""
+        return (self.far.readers if self.far is not None else self.readers) > 0
 
     @property
     def is_full(self) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import random
 import threading
 import time
+from collections import defaultdict, deque
 from contextlib import ExitStack
 from typing import Any
 
@@ -23,7 +24,7 @@ from flowrl.iter.naming import label_of
 from flowrl.iter.nodes import Dequeue, LinearStage, Node, Put, Shuffle, Stage, Union, walk
 from flowrl.iter.passes import check, named_handles
 from flowrl.iter.queues import Port, Queue
-from flowrl.iter.signals import BLOCKED, BUSY, END, PENDING, Signal, with_note
+from flowrl.iter.signals import BUSY, END, PENDING, Signal, with_note
 from flowrl.metrics.context import MetricsContext
 from flowrl.metrics.names import NUM_ITEMS_DROPPED
 
@@ -36,11 +37,15 @@ LOOK_EVERY_SLEEPS = 16
 costs 76 us where none is ready, and 3 us where one is. A `wait` that came back at once passed some by more likely: two are enough."""
 CHECK_EVERY_S = 0.25
 """How often a sleeping run asks the `check` of its `Dequeue`s."""
+RETRY_S = 0.25
+"""After how long a source that has nothing to give is asked again, where somebody outside the run may have reached it."""
 COUNTED_ITEM_S = 0.001
 TOLD_S = 2.0
 """How long the end of a run waits for them."""
 MAX_TOLD = 64
 """How many calls that nobody waits for may be on their way before the run looks at them."""
+MAX_TOLD_EACH = 16
+"""How many of them may be on their way to one actor: the next one waits for the oldest, so that who lags holds up who feeds it."""
 
 
 class Run:
@@ -54,6 +59,8 @@ class Run:
         self.dead_actors: set[Any] = set()
         self.told: list[BaseException] = []
         """Errors that no item stands for, on their way to the consumer."""
+        self.told_to: defaultdict[Any, deque[Any]] = defaultdict(deque)
+        """The calls on their way to each actor that nobody waits for, oldest first."""
         self.stages: dict[Node, tuple[Any, int]] = {}
         """Where each node's items come out: a stage, and which of its counts (-1: `num_out`)."""
         self.objects: list[Any] = []
@@ -63,6 +70,7 @@ class Run:
         self.feeds: list[Any] = []
         self.meeting: list[Any] = []
         """Stages at which branches wait for each other: the ends of queues, the children of a duplicate."""
+        self.dequeues: list[Any] = []
         self.moves = 0
         self.found = False
         """Whether a look has seen calls done since the run last asked itself whether it may sleep."""
@@ -78,7 +86,9 @@ class Run:
         self.started_s = time.monotonic()
         self.root: Any = None
         self.lone_barrier = False
-        self.closed = self.has_checks = self.has_branches = self.thread_between = False
+        self.closed = self.has_checks = self.has_branches = self.thread_between = self.threads_wait = False
+        self.retrying = False
+        """Whether sources that had nothing to give are to be asked again, though nothing of this run has reached them."""
 
     # --- opening and closing ------------------------------------------------------------------------------------
 
@@ -115,6 +125,7 @@ class Run:
             raise NotOpenError(f"the run that {handle!r} was to be opened for is closed: run the plan again")
         handle.retain(self.engine)
         self.stack.callback(handle.release)
+        handle.join_run(self)
 
     def close(self) -> None:
         """Close all that was opened, last first; what is in flight at actors that go on is dropped and counted."""
@@ -126,8 +137,16 @@ class Run:
             self.stack.close()
 
     def tell(self, call: Any, to: Any = None) -> None:
-        """A call (`to` an actor or its handle) whose answer nobody waits for: if it fails, the consumer hears of it."""
+        """A call (`to` an actor or its handle) whose answer nobody waits for: if it fails, the consumer hears of it.
+
+        At most 16 are on their way to one actor; the next one waits for the oldest of them.
+        """
         self.pending[call] = (_Told(self, call, to), None)
+        if to is not None:
+            on_their_way = self.told_to[to]
+            on_their_way.append(call)
+            while len(on_their_way) > MAX_TOLD_EACH:
+                self._mark_ready(self.engine.wait([on_their_way[0]])[0])
         if len(self.pending) > MAX_TOLD:  # a plan that never sleeps would never look at them
             calls = [call for call, (stage, _) in self.pending.items() if isinstance(stage, _Told)]
             self._mark_ready(self.engine.wait(calls, 0, len(calls))[0])
@@ -160,11 +179,15 @@ class Run:
             port.readers += isinstance(node, Dequeue)
             port.writers += not isinstance(node, Dequeue)
         for port in self.ports.values():
-            port.outside = port.readers == 0 or port.writers == 0
+            if port.worker is not None:
+                port.far = self.ports.get(id(port.worker.outqueue if port.queue is port.worker.inqueue else port.worker.inqueue))
+            port.outside = port.far is None and (port.readers == 0 or port.writers == 0)
         # A thread between two queues of the plan waits for one branch and makes another ready: no branch waits for it alone.
-        self.thread_between = all(any(getattr(port, end) == 0 for port in self.ports.values()) for end in ("readers", "writers"))
-        for port in self.ports.values():
-            port.signal = PENDING if port.outside and not self.thread_between else BLOCKED
+        alone = [port for port in self.ports.values() if port.far is None]
+        self.thread_between = all(any(getattr(port, end) == 0 for port in alone) for end in ("readers", "writers"))
+        self.threads_wait = any(port.outside or (port.worker is not None and not port.worker.is_stepped) for port in self.ports.values())
+        for port in alone:
+            port.only_branches = not port.outside or self.thread_between
 
     def seeded(self, node: Stage) -> LinearStage:
         """The node's stage; a shuffle without a seed gets one for this run, on the serial engine from the engine's own."""
@@ -190,9 +213,12 @@ class Run:
         while x.__class__ is Signal and x is not END:
             if x is not BUSY and not self._has_moved():
                 self._sleep(x)
+                for stage in self.dequeues:
+                    stage.raise_overdue()
             if self.told:
                 raise self.told.pop(0)
             x = self.root.pull()
+            self.retrying = False
         return x
 
     def hear_the_told(self) -> None:
@@ -245,15 +271,23 @@ class Run:
             gather.mark_ready(shard)
 
     def _sleep(self, signal: Signal) -> None:
-        threads_wait = bool(self.ports) and any(port.outside for port in self.ports.values())
         if self.draw is not None and self.pending:
             self._run_one()
-        elif self.pending and not threads_wait:
+        elif self.pending and not self.threads_wait:
             self._wait_for_call()
-        elif self.pending or (threads_wait and (signal is PENDING or self.thread_between)):
+        elif self.pending or (self.threads_wait and (signal is PENDING or self.thread_between)):
             self._wait_for_event()
+        elif signal is PENDING:  # for what somebody outside this run may do to an actor
+            self.event.wait(RETRY_S)
+            self.retrying = True
         else:
             raise self._deadlock()
+
+    @property
+    def _retry_s(self) -> float | None:
+        """How long to sleep at most: None for ever, unless somebody outside this run may have reached a source meanwhile."""
+        waits = any(getattr(gather, "num_parked", 0) and gather.nothing_yet is PENDING for gather in self.gathers.values())
+        return RETRY_S if waits and self.draw is None else None
 
     def _wait_for_call(self) -> None:
         calls = list(self.pending)
@@ -269,9 +303,10 @@ class Run:
             done = self.engine.wait(calls, 0, len(calls))[0]
         if not done:
             start = time.perf_counter()
-            done = self.engine.wait(calls, None, 1)[0]
+            done = self.engine.wait(calls, self._retry_s, 1)[0]
             at_once = time.perf_counter() - start < AT_ONCE_S
             self.num_sleeps += LOOK_EVERY_SLEEPS // 2 if at_once else 1
+            self.retrying = not done
         self._mark_ready(done)
 
     def _wait_for_event(self) -> None:
@@ -283,7 +318,8 @@ class Run:
         for port in self.ports.values():
             if port.outside:
                 port.watch()
-        self.event.wait(CHECK_EVERY_S if self.has_checks else None)
+        timeout_s = CHECK_EVERY_S if self.has_checks else self._retry_s
+        self.retrying = not self.event.wait(timeout_s)
         self.event.clear()
         self.notified &= self.pending.keys()
         if self.pending:
@@ -314,6 +350,8 @@ class _Told:
 
     def mark_ready(self, shard: None) -> None:
         """The call is done: keep its error for the consumer."""
+        if self.to is not None:
+            self.run.told_to[self.to].remove(self.call)
         try:
             self.run.engine.result(self.call)
         except ActorDiedError as error:

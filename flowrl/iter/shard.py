@@ -22,8 +22,8 @@ from flowrl.iter.failures import Failure
 from flowrl.iter.freeze import freeze
 from flowrl.iter.fuse import LinearOp
 from flowrl.iter.nodes import Batch, Shuffle
-from flowrl.iter.signals import BUSY, END, Signal, locate, with_note
-from flowrl.iter.sources import Feed, refuse_one_shot
+from flowrl.iter.signals import BLOCKED, BUSY, END, Signal, locate, with_note
+from flowrl.iter.sources import Feed, Polled, PolledStage, refuse_one_shot
 from flowrl.metrics.context import ACTIVE, MetricsContext
 
 __all__ = [
@@ -52,7 +52,8 @@ MAX_PARTITION_ITEMS = 64
 class Answer:
     """More than one plain item: several, then perhaps a failure or the end, and what was counted meanwhile.
 
-    With none of them the stream is still at work, and wants to be asked again.
+    With none of them the stream is still at work, and wants to be asked again; with BLOCKED only once something has reached
+    its actor.
     """
 
     items: Sequence[Any] = ()
@@ -171,10 +172,15 @@ class ShardStream:
     def __init__(self, spec: ShardSpec, source: Any, repeat: bool) -> None:
         self.spec, self.engine = spec, spec.engine
         self.context = MetricsContext()
-        self.upstream = PartitionSource(spec.source, spec.engine, self.context) if isinstance(spec.source, Repartitioned) else None
+        self.upstream: PartitionSource | PolledStage | None = None
+        if isinstance(spec.source, Repartitioned):
+            self.upstream = PartitionSource(spec.source, spec.engine, self.context)
+        elif isinstance(source, Polled):
+            self.upstream = PolledStage(source, spec.label, spec.where)
         feed = Feed(source, repeat) if self.upstream is None else None
+        waits = isinstance(self.upstream, PolledStage)
         self.stages, self.exits = build_chain(
-            spec.ops, self.upstream, feed, spec.label, self.context, tasks=spec.engine.tasks, where=spec.where
+            spec.ops, self.upstream, feed, spec.label, self.context, waits=waits, tasks=spec.engine.tasks, where=spec.where
         )
         self.step: Any = self.stages[-1] if self.stages else self.upstream
         self.num_made = 0
@@ -183,7 +189,7 @@ class ShardStream:
         self.ended = False
 
     def _pull(self) -> Any:
-        """The next item, END, or BUSY where much was dropped and others may have a turn."""
+        """The next item, END, BLOCKED, or BUSY where much was dropped and others may have a turn."""
         x = self.step.pull()
         if x is BUSY and self.engine.clock != "count":
             until = time.monotonic() + MAX_IDLE_S
@@ -206,7 +212,7 @@ class ShardStream:
         finally:
             slot[0] = before
         if x.__class__ is Signal:
-            return Answer(signal=END if x is END else None, counted=self._counted())
+            return Answer(signal=None if x is BUSY else x, counted=self._counted())
         self.num_made += 1
         if context.counters or context.timers or context.values or context.info:
             return Answer(items=(x,), counted=context.take())
@@ -232,7 +238,7 @@ class ShardStream:
                 x = pull()
                 kind = x.__class__
                 if kind is Signal:
-                    answer.signal = END if x is END else None
+                    answer.signal = x if x is END or (x is BLOCKED and not items) else None
                     break
                 if kind not in SMALL:
                     x = freeze(x)  # a source may use its array again for the next item of this answer
@@ -297,7 +303,7 @@ class ShardStream:
             if close is not None:
                 close()
         parked = sum(len(buffer) for buffer in self.buffers.values())
-        return self.num_made + parked, self.upstream.num_out if self.upstream is not None else 0
+        return self.num_made + parked, self.upstream.num_out if isinstance(self.upstream, PartitionSource) else 0
 
 
 @dataclass(slots=True)
@@ -341,6 +347,10 @@ class ParallelIteratorWorker:
             raise RunError(
                 f"{type(self).__name__} has no items: its __init__ must call ParallelIteratorWorker.__init__(self, item_generator, repeat)"
             )
+        for op in spec.ops:
+            bind = getattr(getattr(op.stage, "fn", None), "bind_to_actor", None)
+            if bind is not None:
+                bind(self)
         if self._open_streams is None:
             self._open_streams = _Streams()
         return self._open_streams.add(ShardStream(spec, source, repeat))

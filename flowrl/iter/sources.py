@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from flowrl.errors import PlanError
 from flowrl.iter.naming import short
-from flowrl.iter.signals import EMPTY
+from flowrl.iter.signals import BLOCKED, EMPTY, call_user
 
-__all__ = ["Feed", "make_iterable", "refuse_one_shot"]
+__all__ = ["Feed", "Polled", "PolledStage", "make_iterable", "refuse_one_shot"]
 
 
 def _is_iterable(source: Any) -> bool:
@@ -27,7 +27,7 @@ def refuse_one_shot(source: Any, operator: str, line: str) -> Any:
         raise PlanError(
             f"{operator} at {line} got {short(source)}, a plan: put stages on it, or bring plans together with union or Concurrently"
         )
-    if _is_factory(source):
+    if isinstance(source, Polled) or _is_factory(source):
         return source
     if not _is_iterable(source):
         raise PlanError(
@@ -92,3 +92,36 @@ class Repeated:
             except BaseException:
                 self.current, self.given = EMPTY, False
                 raise
+
+
+class Polled:
+    """A source that may have nothing to give before another branch has acted: `poll()` gives an item, None for not yet.
+
+    In the driver or in an actor; it never ends, and nobody asks again before something has reached it.
+    """
+
+    def __init__(self, poll: Callable[[], Any], why: Callable[[], str]) -> None:
+        self.poll, self.why = poll, why
+
+
+class PolledStage:
+    """A `Polled` source as the first stage of a chain: BLOCKED where it has nothing yet."""
+
+    sources: tuple[Any, ...] = ()
+    num_in = num_held = 0
+
+    def __init__(self, source: Polled, label: str, where: str = "") -> None:
+        self.source, self.label, self.where = source, label, where
+        self.num_out = 0
+
+    def pull(self) -> Any:
+        """The next item, or BLOCKED."""
+        x = call_user(self.source.poll, self.label, self.where)
+        if x is None:
+            return BLOCKED
+        self.num_out += 1
+        return x
+
+    def why_blocked(self) -> str:
+        """What it waits for."""
+        return f"{self.label} waits for {self.source.why()}"

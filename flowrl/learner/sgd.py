@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
 import torch
 
 from flowrl.batch import Array, SampleBatch
+from flowrl.learner.backward import LossStatistics, backward, two_kinds
+from flowrl.learner.devices import Replicas
 from flowrl.metrics import Mean
 from flowrl.policy.networks import one_thread
 from flowrl.policy.normalizer import Moments
@@ -28,6 +31,8 @@ Gradients: TypeAlias = dict[str, Array]
 
 SMALL_NETWORK = 50_000
 """Parameters below which one thread is as fast as two: an actor and a critic of 64 x 64 have 9,000, of 256 x 256 twice 70,000."""
+SMALL_STEP = 10_000_000
+"""Parameters x rows of a minibatch below which a second thread gains a tenth at most: 256 x 256 units and 128 rows are 9 million."""
 
 
 def learn_on_batch(
@@ -38,62 +43,54 @@ def learn_on_batch(
     num_sgd_iter: int = 1,
     sgd_minibatch_size: int = 0,
     grad_clip: float | None = None,
+    devices: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Change the policy by `num_sgd_iter` epochs over `batch`, each in freshly shuffled minibatches (size 0: the whole batch).
 
     The statistics are those of the policy's loss, as means over rows and epochs, and `grad_norm` (before clipping), a mean over
     updates. Where the policy finds it enough (`is_enough`), the batch is left before that update. Small networks learn in one
-    thread.
+    thread. With `devices`, each minibatch is split over them (`Replicas`); it is the same update.
+
+    What the loss gives as one value a row is an array `[T]` (float32) here, in the order of the batch's rows: those of the last
+    epoch that reached the row, NaN where none did (the first epoch was left).
 
     Where the batch holds `vf_preds` and `value_targets`, also their `explained_variance` before the first update.
     """
     if not batch.count:
         raise ValueError("a batch without rows: there is nothing to learn from, give 1 row or more")
+    parameters = list(policy.named_parameters().values())
+    descent = _Descent(
+        policy,
+        optimizer,
+        parameters,
+        grad_clip,
+        Replicas(policy, devices).backward if devices else partial(backward, policy, parameters),
+    )
     stats: dict[str, Mean] = {}
     epoch: dict[str, Mean] = {}
-    with one_thread() if _is_small(policy) else nullcontext():
+    with one_thread() if _is_small(parameters, min(sgd_minibatch_size or batch.count, batch.count)) else nullcontext():
         for _ in range(num_sgd_iter):
-            epoch, is_whole = _epoch(policy, optimizer, batch.minibatches(sgd_minibatch_size, rng), grad_clip)
+            epoch, is_whole = descent.epoch(batch, _row_numbers(batch.count, sgd_minibatch_size, rng))
             for name, mean in epoch.items():
                 stats.setdefault(name, Mean()).merge(mean)
             if not is_whole:
                 break
     policy.learned(epoch | policy.moments_of(batch))
-    return stats | _fit_of_values(batch)
+    return stats | descent.by_row | _fit_of_values(batch)
 
 
-def _epoch(
-    policy: Policy, optimizer: torch.optim.Optimizer, minibatches: Iterable[SampleBatch], grad_clip: float | None
-) -> tuple[dict[str, Mean], bool]:
-    """One pass: its statistics, and whether it went to its end."""
-    stats: dict[str, Mean] = {}
-    for minibatch in minibatches:
-        means = _backward(policy, minibatch)
-        _merge(stats, means, minibatch.count)
-        if policy.is_enough(means):
-            return stats, False
-        norm = _clip(policy, grad_clip)
-        optimizer.step()
-        _merge(stats, {"grad_norm": norm}, 1)
-    return stats, True
-
-
-def _is_small(policy: Policy) -> bool:
-    """Whether a second thread of torch would gain nothing, and lose much where workers keep the cores busy."""
-    return sum(parameter.numel() for parameter in policy.named_parameters().values()) < SMALL_NETWORK
-
-
-def compute_gradients(policy: Policy, batch: SampleBatch) -> tuple[Gradients, dict[str, Any]]:
+def compute_gradients(policy: Policy, batch: SampleBatch, devices: Sequence[str] = ()) -> tuple[Gradients, dict[str, Any]]:
     """The gradients of the loss over `batch`, and its statistics; the policy stays as it is.
 
-    The statistics are values that merge; with them travel the policy's `moments_of` the batch, for `apply_gradients`. In one
-    thread of torch, so that they do not depend on the process that a worker lives in.
+    The statistics are values that merge, so those with one value a row are left out; with them travel the policy's `moments_of` the
+    batch, for `apply_gradients`. In one thread of torch, so that they do not depend on the process that a worker lives in.
     """
+    parameters = policy.named_parameters()
     with one_thread():
-        means = _backward(policy, batch)
-    gradients = {name: _gradient(parameter).numpy().copy() for name, parameter in policy.named_parameters().items()}
+        given = Replicas(policy, devices).backward(batch) if devices else backward(policy, parameters.values(), batch)
+    gradients = {name: _gradient(parameter).numpy().copy() for name, parameter in parameters.items()}
     stats: dict[str, Mean] = {}
-    _merge(stats, means, batch.count)
+    _merge(stats, given.means, batch.count)
     return gradients, stats | _fit_of_values(batch) | policy.moments_of(batch)
 
 
@@ -115,41 +112,79 @@ def apply_gradients(
         )
     for name, parameter in parameters.items():
         parameter.grad = torch.tensor(gradients[name])
-    norm = _clip(policy, grad_clip)
+    norm = _clip(parameters.values(), grad_clip)
     optimizer.step()
     if info is not None:
         policy.learned(info)
     return {"grad_norm": Mean.of(norm)}
 
 
-def _backward(policy: Policy, batch: SampleBatch) -> dict[str, float]:
-    for parameter in policy.named_parameters().values():
-        parameter.grad = None
-    loss, means = _checked(policy, policy.loss(batch))
-    loss.backward()  # type: ignore[no-untyped-call]
-    return means
+@dataclass
+class _Descent:
+    """A policy on its way down, and the newest values of the batch's rows."""
+
+    policy: Policy
+    optimizer: torch.optim.Optimizer
+    parameters: Sequence[torch.nn.Parameter]
+    grad_clip: float | None
+    backward: Callable[[SampleBatch], LossStatistics]
+    by_row: dict[str, Array] = field(default_factory=dict)
+
+    def epoch(self, batch: SampleBatch, parts: Iterable[Array | slice]) -> tuple[dict[str, Mean], bool]:
+        """One pass over the rows of each part: its statistics, and whether it went to its end."""
+        stats: dict[str, Mean] = {}
+        for rows in parts:
+            minibatch = batch if isinstance(rows, slice) else batch[rows]
+            means, by_row = self.backward(minibatch)
+            _merge(stats, means, minibatch.count)
+            if by_row:
+                self._keep(by_row, rows, batch.count)
+            if self.policy.is_enough(means):
+                return stats, False
+            norm = _clip(self.parameters, self.grad_clip)
+            self.optimizer.step()
+            _merge(stats, {"grad_norm": norm}, 1)
+        if mixed := stats.keys() & self.by_row.keys():
+            raise two_kinds(self.policy, mixed)
+        return stats, True
+
+    def _keep(self, by_row: Mapping[str, Array], rows: Array | slice, count: int) -> None:
+        for name, values in by_row.items():
+            if name not in self.by_row:
+                self.by_row[name] = np.full(count, np.nan, np.float32)
+            self.by_row[name][rows] = values
 
 
-def _checked(policy: Policy, answer: Any) -> tuple[torch.Tensor, dict[str, float]]:
-    """What `loss` gave, if it is what is asked of it."""
-    if isinstance(answer, tuple) and len(answer) == 2 and isinstance(answer[0], torch.Tensor) and isinstance(answer[1], Mapping):
-        loss, stats = answer
-        if not loss.ndim and loss.requires_grad:
-            return loss, {name: value.item() if isinstance(value, torch.Tensor) else value for name, value in stats.items()}
-        answer = f"a tensor of shape {list(loss.shape)}{'' if loss.requires_grad else ' without a graph'}"
-    gave = answer if isinstance(answer, str) else f"{type(answer).__name__}"
-    raise TypeError(f"{type(policy).__name__}.loss gave {gave}: expected (a scalar tensor with its graph, {{name: number}})")
+def _row_numbers(count: int, size: int, rng: np.random.Generator) -> Iterator[Array | slice]:
+    """The rows of each minibatch, by the random numbers that `SampleBatch.minibatches` draws; a slice where it is all of them."""
+    if size < 0:
+        raise ValueError(f"minibatch size {size}: give the number of rows, or 0 for the whole batch")
+    if size == 0 or size >= count:
+        yield slice(None)
+        return
+    order = rng.permutation(count)
+    for start in range(0, count, size):
+        yield order[start : start + size]
 
 
-def _clip(policy: Policy, grad_clip: float | None) -> float:
+def _is_small(parameters: Iterable[torch.nn.Parameter], num_rows: int) -> bool:
+    """Whether a second thread of torch would gain little, and lose much where workers keep the cores busy."""
+    size = sum(parameter.numel() for parameter in parameters)
+    return size < SMALL_NETWORK or size * num_rows < SMALL_STEP
+
+
+def _clip(parameters: Collection[torch.nn.Parameter], grad_clip: float | None) -> float:
     """The gradient's global norm, before it is cut to `grad_clip`."""
-    limit = float("inf") if grad_clip is None else grad_clip
-    norm = float(torch.nn.utils.clip_grad_norm_(policy.named_parameters().values(), limit))
+    norms = [torch.linalg.vector_norm(parameter.grad) for parameter in parameters if parameter.grad is not None]
+    total = torch.linalg.vector_norm(torch.stack(norms)) if norms else torch.zeros(())
+    norm = total.item()
     if not math.isfinite(norm):
         raise FloatingPointError(
             f"the gradient's norm is {norm}, so this update was not made: look for a NaN or an infinity in the loss, or in the batch "
             "it is made of; a lower learning rate, or grad_clip, where it grew to that"
         )
+    if grad_clip is not None and norm + 1e-6 > grad_clip:
+        torch.nn.utils.clip_grads_with_norm_(parameters, grad_clip, total)
     return norm
 
 

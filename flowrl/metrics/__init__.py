@@ -10,7 +10,7 @@ from flowrl.metrics.names import (
     NUM_WEIGHT_SYNCS,
     UNITS,
 )
-from flowrl.metrics.values import Log, Max, Mean, Mergeable, Timer
+from flowrl.metrics.values import Log, Max, Mean, Mergeable, Timer, Window
 
 __all__ = [
     "NUM_EPISODES",
@@ -26,5 +26,6 @@ __all__ = [
     "Mergeable",
     "MetricsContext",
     "Timer",
+    "Window",
     "get_metrics",
 ]

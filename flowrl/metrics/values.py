@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import math
 import time
+from collections import deque
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Protocol, Self
 
-__all__ = ["Log", "Max", "Mean", "Mergeable", "Timer"]
+__all__ = ["Log", "Max", "Mean", "Mergeable", "Timer", "Window"]
 
 
 MAX_LOG_ITEMS = 10_000
@@ -117,6 +118,35 @@ class Log:
     def value(self) -> float:
         """How many records there were."""
         return float(self.num_dropped + len(self.items))
+
+
+@dataclass
+class Window:
+    """The last samples of something that goes up and down, and what they were like. Does not merge.
+
+    >>> sizes = Window()
+    >>> sizes.stats()["mean"]
+    nan
+    >>> for size in (1, 2, 6):
+    ...     sizes.push(size)
+    >>> sizes.stats()
+    {'count': 3, 'mean': 3.0, 'min': 1, 'max': 6, 'last': 6}
+    """
+
+    samples: deque[float] = field(default_factory=lambda: deque(maxlen=100))
+    count: int = 0
+
+    def push(self, value: float) -> None:
+        """Add one sample."""
+        self.samples.append(value)
+        self.count += 1
+
+    def stats(self) -> dict[str, float]:
+        """How many samples there were in all, and mean, lowest, highest and newest of the last 100."""
+        last = list(self.samples)
+        if not last:
+            return {"count": 0, "mean": math.nan, "min": math.nan, "max": math.nan, "last": math.nan}
+        return {"count": self.count, "mean": sum(last) / len(last), "min": min(last), "max": max(last), "last": last[-1]}
 
 
 @dataclass

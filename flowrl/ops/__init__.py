@@ -11,12 +11,21 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from flowrl.ops.concurrency import Concurrently, Dequeue, Enqueue
+    from flowrl.ops.replay import Replay, StoreToReplayBuffer, UpdatePriorities
     from flowrl.ops.reporting import CollectMetrics, OncePerTimeInterval, OncePerTimestepsElapsed, StandardMetricsReporting
-    from flowrl.ops.rollout import ConcatBatches, CountRollouts, ParallelRollouts, StandardizeFields
-    from flowrl.ops.train import ApplyGradients, AverageGradients, ComputeGradients, TrainOneStep
+    from flowrl.ops.rollout import AsyncGradients, ConcatBatches, CountRollouts, ParallelRollouts, StandardizeFields
+    from flowrl.ops.train import (
+        ApplyGradients,
+        AverageGradients,
+        ComputeGradients,
+        TrainOneStep,
+        UpdateTargetNetwork,
+        UpdateWorkerWeights,
+    )
 
 _MODULE_OF = {
     "ApplyGradients": "train",
+    "AsyncGradients": "rollout",
     "AverageGradients": "train",
     "CollectMetrics": "reporting",
     "ComputeGradients": "train",
@@ -28,13 +37,19 @@ _MODULE_OF = {
     "OncePerTimeInterval": "reporting",
     "OncePerTimestepsElapsed": "reporting",
     "ParallelRollouts": "rollout",
+    "Replay": "replay",
     "StandardMetricsReporting": "reporting",
     "StandardizeFields": "rollout",
+    "StoreToReplayBuffer": "replay",
     "TrainOneStep": "train",
+    "UpdatePriorities": "replay",
+    "UpdateTargetNetwork": "train",
+    "UpdateWorkerWeights": "train",
 }
 
 __all__ = [
     "ApplyGradients",
+    "AsyncGradients",
     "AverageGradients",
     "CollectMetrics",
     "ComputeGradients",
@@ -46,9 +61,14 @@ __all__ = [
     "OncePerTimeInterval",
     "OncePerTimestepsElapsed",
     "ParallelRollouts",
+    "Replay",
     "StandardMetricsReporting",
     "StandardizeFields",
+    "StoreToReplayBuffer",
     "TrainOneStep",
+    "UpdatePriorities",
+    "UpdateTargetNetwork",
+    "UpdateWorkerWeights",
 ]
 
 

@@ -17,10 +17,11 @@ from flowrl.iter.nodes import Actors, LocalSource
 from flowrl.metrics.context import get_metrics
 from flowrl.metrics.names import EPISODES, NUM_EPISODES, NUM_STEPS_SAMPLED
 from flowrl.metrics.values import Log
+from flowrl.ops.train import BatchGradient, ComputeGradients
 from flowrl.rollout.worker import Fragments
 from flowrl.rollout.worker_set import WorkerSet
 
-__all__ = ["ConcatBatches", "CountRollouts", "LocalRollouts", "ParallelRollouts", "StandardizeFields"]
+__all__ = ["AsyncGradients", "ConcatBatches", "CountRollouts", "LocalRollouts", "ParallelRollouts", "StandardizeFields"]
 
 
 @overload
@@ -58,6 +59,21 @@ def ParallelRollouts(
     return shards.batch_across_shards().for_each(CountRollouts())
 
 
+def AsyncGradients(workers: WorkerSet) -> LocalIterator[BatchGradient]:
+    """The gradients that the workers compute of their own fragments, as they are ready; one in flight a worker.
+
+    A worker makes its next gradient when the stream is pulled again: with the weights that it was sent for the last one. Without
+    remote workers the local worker samples and computes in the driver. Adds to `num_steps_sampled` and `num_episodes`; the timer
+    "compute_gradients".
+    """
+    if not isinstance(workers, WorkerSet):
+        raise PlanError(f"AsyncGradients({short(workers)}) at {plan_line()}: pass a WorkerSet")
+    if not workers.remote_workers():
+        return ParallelRollouts(workers, mode="async").for_each(ComputeGradients(workers))
+    fragments = ParallelRollouts(workers, mode="raw").for_each(CountRollouts())
+    return fragments.for_each(ComputeGradients(workers)).gather_async(num_async=1)
+
+
 @dataclass
 class LocalRollouts:
     """The local worker's fragments, for ever: a source in the driver."""
@@ -65,7 +81,7 @@ class LocalRollouts:
     workers: WorkerSet
 
     def __call__(self) -> Fragments:
-        return Fragments(self.workers.local_worker().sample)
+        return Fragments(lambda: self.workers.local_worker().sample(int(get_metrics().counters[NUM_STEPS_SAMPLED])))
 
 
 class CountRollouts:

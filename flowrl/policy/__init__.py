@@ -3,9 +3,10 @@
 from flowrl.policy.actor_critic import ActorCriticPolicy
 from flowrl.policy.distributions import Categorical, Gaussian, MultiCategorical, distribution_for
 from flowrl.policy.gae import gae
-from flowrl.policy.networks import ActorCritic
+from flowrl.policy.networks import ActorCritic, QNetwork
 from flowrl.policy.normalizer import Moments, Normalizer
 from flowrl.policy.policy import Policy
+from flowrl.policy.q_policy import QPolicy
 
 __all__ = [
     "ActorCritic",
@@ -16,6 +17,8 @@ __all__ = [
     "MultiCategorical",
     "Normalizer",
     "Policy",
+    "QNetwork",
+    "QPolicy",
     "distribution_for",
     "gae",
 ]

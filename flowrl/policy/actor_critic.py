@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
@@ -15,7 +14,7 @@ from flowrl.batch import Array, SampleBatch
 from flowrl.errors import ConfigError
 from flowrl.policy.distributions import distribution_for
 from flowrl.policy.gae import gae
-from flowrl.policy.networks import ActorCritic, dense_layers, forward_dense, one_thread, seeded
+from flowrl.policy.networks import ActorCritic, dense_layers, forward_dense, one_thread, own_model, seeded
 from flowrl.policy.normalizer import Moments, Normalizer
 from flowrl.policy.policy import Policy, check_names, check_shape
 
@@ -235,16 +234,4 @@ def _network(config: AlgorithmConfig, observation_space: Any, num_outputs: int) 
     if config.model is None:
         num_inputs = int(np.prod(observation_space.shape))
         return seeded(config.seed, lambda: ActorCritic(num_inputs, num_outputs, config.hiddens))
-    model = config.model
-    if isinstance(model, nn.Module):
-        raise ConfigError(
-            f"model={model!r:.200} is a network already: pass its class, or a function, model(observation_space, num_outputs)"
-        )
-    try:
-        inspect.signature(model).bind(observation_space, num_outputs)
-    except TypeError as error:
-        raise ConfigError(f"model={model!r:.200} is called as model(observation_space, num_outputs): {error}") from None
-    network: Any = seeded(config.seed, lambda: model(observation_space, num_outputs))
-    if not isinstance(network, nn.Module) or not list(network.parameters()):
-        raise ConfigError(f"model={model!r} made {type(network).__name__}: expected a torch.nn.Module with parameters")
-    return network
+    return own_model(config.model, config.seed, observation_space, num_outputs)

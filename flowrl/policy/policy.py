@@ -27,7 +27,9 @@ class Policy(Protocol):
 
     network: nn.Module
     num_steps_sampled: int = 0
-    """Env steps that the run had sampled when the learner last asked for a loss: what schedules go by."""
+    """Env steps that the run had sampled when this worker last heard of it: what schedules go by."""
+    worker_index: int = 0
+    """The worker that it acts in: 0 for the local one, 1 to `num_workers` for the remote ones. Set by the worker that made it."""
 
     @abstractmethod
     def act(self, obs: Array, explore: bool) -> tuple[Array, dict[str, Array]]:

@@ -131,7 +131,8 @@ def load_policy(path: str | Path) -> TrainedPolicy:
 
 
 def _config(config_class: type[AlgorithmConfig], settings: Mapping[str, Any]) -> AlgorithmConfig:
-    config = config_class.from_dict({**settings, "env": None})
+    not_for_acting = dict.fromkeys(settings.keys() & {"env", "before_learn_on_batch"})
+    config = config_class.from_dict({**settings, **not_for_acting})
     try:
         return config_class.from_dict(settings)
     except ConfigError:

@@ -13,11 +13,13 @@ from flowrl.config import AlgorithmConfig
 from flowrl.env.making import vectorize
 from flowrl.errors import RunError
 from flowrl.iter.shard import ParallelIteratorWorker
+from flowrl.learner.devices import checked_devices
 from flowrl.learner.sgd import Gradients, apply_gradients, compute_gradients, learn_on_batch
 from flowrl.metrics.values import Mean
 from flowrl.policy.networks import seeded
 from flowrl.policy.policy import checked_policy
 from flowrl.rollout.sampler import Sampler, worker_seed
+from flowrl.rollout.turns import Turns
 from flowrl.schedules import value_at
 
 __all__ = ["Fragments", "RolloutWorker"]
@@ -47,11 +49,16 @@ class RolloutWorker(ParallelIteratorWorker):
 
     Every worker has its own seed, spawned from the config's by its index, and every env one of its own below that; the
     initial weights depend on the config's seed alone, so all workers begin alike. Building steps and resets no env.
+
+    Where a learner thread works with it, a call waits for the step that the learner is making, and the next step for the call: what
+    is read is of one version.
     """
 
     def __init__(self, config: AlgorithmConfig, index: int = 0, incarnation: int = 0) -> None:
         super().__init__(lambda: Fragments(self.sample), repeat=False)
         self.config, self.index = config, index
+        self._turns = Turns()
+        self.devices = checked_devices(config.devices) if index == 0 else ()  # remote workers take no GPU: they learn where the policy is
         envs_seed, policy_seed, learner_seed = worker_seed(config.seed, index, incarnation).spawn(3)
         samples = index > 0 or config.num_workers == 0  # else one env, for its spaces
         self.envs = vectorize(config.env, config.env_config, config.num_envs if samples else 1, envs_seed, worker=index)
@@ -66,6 +73,7 @@ class RolloutWorker(ParallelIteratorWorker):
     def _make_policy(self, seed: np.random.SeedSequence) -> None:
         config, spaces = self.config, (self.envs.observation_space, self.envs.action_space)
         self.policy = seeded(config.seed, lambda: checked_policy(config.make_policy(*spaces, seed)))
+        self.policy.worker_index = self.index
         self.optimizer = self.policy.make_optimizer(config.lr)
 
     @property
@@ -73,9 +81,12 @@ class RolloutWorker(ParallelIteratorWorker):
         """How many updates the weights have seen."""
         return self.sampler.policy_version
 
-    def sample(self) -> SampleBatch:
-        """One fragment: `num_envs * rollout_fragment_length` rows."""
-        return self.sampler.sample()
+    def sample(self, num_steps_sampled: int | None = None) -> SampleBatch:
+        """One fragment: `num_envs * rollout_fragment_length` rows. `num_steps_sampled` as for `learn_on_batch`."""
+        with self._turns:
+            if num_steps_sampled is not None:
+                self.policy.num_steps_sampled = num_steps_sampled
+            return self.sampler.sample()
 
     def learn_on_batch(
         self, batch: SampleBatch, num_sgd_iter: int = 1, sgd_minibatch_size: int = 0, num_steps_sampled: int | None = None
@@ -84,28 +95,37 @@ class RolloutWorker(ParallelIteratorWorker):
 
         `num_steps_sampled`: env steps that the run has sampled so far, for schedules; None: as they were.
         """
+        with self._turns:
+            return self._learn_on_batch(batch, num_sgd_iter, sgd_minibatch_size, num_steps_sampled)
+
+    def _learn_on_batch(
+        self, batch: SampleBatch, num_sgd_iter: int, sgd_minibatch_size: int, num_steps_sampled: int | None
+    ) -> dict[str, Any]:
         lr = self._set_progress(num_steps_sampled)
         try:
-            stats = learn_on_batch(self.policy, self.optimizer, batch, self._rng, num_sgd_iter, sgd_minibatch_size, self.config.grad_clip)
+            grad_clip, devices = self.config.grad_clip, self.devices
+            stats = learn_on_batch(self.policy, self.optimizer, batch, self._rng, num_sgd_iter, sgd_minibatch_size, grad_clip, devices)
         finally:
             self.sampler.policy_version += 1  # an error in the middle leaves weights that some minibatches have changed
         return stats | {"lr": Mean.of(lr)}
 
     def compute_gradients(self, batch: SampleBatch, num_steps_sampled: int | None = None) -> tuple[Gradients, dict[str, Any]]:
         """The gradient of the policy's loss on a batch, by weight name, and statistics, moments with them, that `apply_gradients` takes."""
-        self._set_progress(num_steps_sampled)
-        return compute_gradients(self.policy, batch)
+        with self._turns:
+            self._set_progress(num_steps_sampled)
+            return compute_gradients(self.policy, batch, self.devices)
 
     def apply_gradients(
         self, grads: Mapping[str, Array], info: Mapping[str, Any] | None = None, num_steps_sampled: int | None = None
     ) -> dict[str, Mean]:
         """One optimizer step along this gradient; its norm before clipping. `info`: what `compute_gradients` gave with it."""
-        lr = self._set_progress(num_steps_sampled)
-        try:
-            stats = apply_gradients(self.policy, self.optimizer, grads, self.config.grad_clip, info)
-        finally:
-            self.sampler.policy_version += 1  # as above: `policy.learned` comes after the step
-        return stats | {"lr": Mean.of(lr)}
+        with self._turns:
+            lr = self._set_progress(num_steps_sampled)
+            try:
+                stats = apply_gradients(self.policy, self.optimizer, grads, self.config.grad_clip, info)
+            finally:
+                self.sampler.policy_version += 1  # as above: `policy.learned` comes after the step
+            return stats | {"lr": Mean.of(lr)}
 
     def compute_apply(self, batch: SampleBatch) -> dict[str, Any]:
         """`compute_gradients` and `apply_gradients` in one."""
@@ -114,11 +134,28 @@ class RolloutWorker(ParallelIteratorWorker):
 
     def get_weights(self) -> dict[str, Array]:
         """A copy of the weights, by name."""
-        return self.policy.get_weights()
+        with self._turns:
+            return self.policy.get_weights()
 
-    def set_weights(self, weights: Mapping[str, Array], policy_version: int | None = None) -> None:
-        """Take over weights, copied, and the version that they are of (else one more than before)."""
-        self.sampler.set_weights(weights, self.policy_version + 1 if policy_version is None else policy_version)
+    def get_versioned_weights(self) -> tuple[dict[str, Array], int]:
+        """A copy of the weights, and the version that they are of."""
+        with self._turns:
+            return self.policy.get_weights(), self.policy_version
+
+    def set_weights(self, weights: Mapping[str, Array], policy_version: int | None = None, num_steps_sampled: int | None = None) -> None:
+        """Take over weights, copied, and the version that they are of (else one more than before).
+
+        `num_steps_sampled`: env steps that the run has sampled so far, for schedules of exploration; None: as they were.
+        """
+        with self._turns:
+            self.sampler.set_weights(weights, self.policy_version + 1 if policy_version is None else policy_version)
+            if num_steps_sampled is not None:
+                self.policy.num_steps_sampled = num_steps_sampled
+
+    def update_target(self) -> None:
+        """The policy's target network takes over what is trained."""
+        with self._turns:
+            self.policy.update_target()
 
     def get_host(self) -> str:
         """The name of the machine that it runs on."""
@@ -126,7 +163,8 @@ class RolloutWorker(ParallelIteratorWorker):
 
     def apply(self, fn: Callable[..., Any], *args: Any) -> Any:
         """`fn(self, *args)`, here."""
-        return fn(self, *args)
+        with self._turns:
+            return fn(self, *args)
 
     def close(self) -> None:
         """Close the envs."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
@@ -152,7 +152,7 @@ class WorkerSet(Handle):
         """`fn(worker)` in every worker: what the local one gave, then the remote ones."""
         local = self.live
         calls = [worker.apply.remote(fn) for worker in self._remote_workers]
-        return [fn(local), *(self.engine.result(call) for call in calls)]
+        return [local.apply(fn), *(self.engine.result(call) for call in calls)]
 
     def foreach_policy(self, fn: Callable[[Any, str], Any]) -> list[Any]:
         """`fn(policy, policy_id)` in every worker; there is one policy, "default"."""
@@ -162,13 +162,17 @@ class WorkerSet(Handle):
         """`foreach_policy`: every policy is trained."""
         return self.foreach_policy(fn)
 
-    def sync_weights(self) -> list[Any]:
-        """Send the local worker's weights to all remote ones; the calls, which an actor answers before what is asked of it later."""
-        local = self.live
-        if not self._remote_workers:
+    def sync_weights(self, to: Sequence[WorkerHandle] | None = None, num_steps_sampled: int | None = None) -> list[Any]:
+        """Send the local worker's weights to these remote ones, None for all; the calls, which an actor answers before later ones.
+
+        `num_steps_sampled`: env steps that the run has sampled so far, for schedules of exploration.
+        """
+        local, receivers = self.live, self._remote_workers if to is None else to
+        if not receivers:
             return []
-        shared = self.engine.share(local.get_weights())
-        return [worker.set_weights.remote(shared, local.policy_version) for worker in self._remote_workers]
+        weights, version = local.get_versioned_weights()
+        shared = self.engine.share(weights) if len(receivers) > 1 else weights
+        return [worker.set_weights.remote(shared, version, num_steps_sampled) for worker in receivers]
 
     def save(self, path: str | Path) -> None:
         """Write the local worker's weights, or those of the last run, as safetensors."""

@@ -200,14 +200,8 @@ def test_a_plan_that_waits_for_calls_and_a_thread_is_woken_by_either(on_ray, bac
 
 
 def test_a_user_opened_queue_may_have_its_other_end_in_a_thread(background):
-    """With `check`, a plan that reads an opened `fl.Queue` which a thread writes, as a learner does."""
-    from flowrl.iter import Handle
-
-    class Learner(Handle):
-        pass
-
+    """A plan that reads an opened `fl.Queue` which a thread writes."""
     shared = Queue(2)
-    shared.other_end = Learner()
     with shared.open():
         background(lambda: [shared.put(item) for item in range(20)])
         assert Dequeue(shared).take(20) == list(range(20))

@@ -1,4 +1,5 @@
 import math
+import re
 
 import numpy as np
 import pytest
@@ -173,3 +174,116 @@ def test_a_loss_that_gives_something_else_is_told_what_is_expected(answer, gave)
 
 def test_statistics_may_be_tensors():
     assert learn(Gives(lambda w: (w, {"w": w + 3})), line_batch([1.0]))["w"].value == 3.0
+
+
+class Rows(Line):
+    """Says of each row its number, and how many losses were asked for before; leaves the batch at the one of that number."""
+
+    def __init__(self, enough: int = -1) -> None:
+        super().__init__()
+        self.enough, self.told = enough, []
+
+    def loss(self, batch):
+        loss, stats = super().loss(batch)
+        return loss, stats | {"row": torch.tensor(batch["x"], dtype=torch.float64), "when": np.full(batch.count, len(self.seen) - 1)}
+
+    def is_enough(self, stats):
+        self.told.append(sorted(stats))
+        return len(self.seen) - 1 == self.enough
+
+    def learned(self, info):
+        self.told.append(sorted(info))
+
+
+def test_values_of_rows_come_back_in_the_order_of_the_batch():
+    stats = learn(Rows(), line_batch(range(10)), num_sgd_iter=2, sgd_minibatch_size=4)
+    assert stats["row"].tolist() == list(range(10))
+    assert (stats["row"].dtype, stats["row"].shape) == (np.float32, (10,))
+    assert learn(Rows(), line_batch(range(3)))["row"].tolist() == [0, 1, 2]
+
+
+def test_values_of_rows_are_those_of_the_last_epoch():
+    policy = Rows()
+    when = learn(policy, line_batch(range(5)), num_sgd_iter=3, sgd_minibatch_size=2)["when"]
+    for loss, rows in list(enumerate(policy.seen))[-3:]:
+        assert when[np.array(rows, int)].tolist() == [loss] * len(rows)
+
+
+@pytest.mark.parametrize(("enough", "num_unreached"), [(1, 2), (4, 0)], ids=["in the first epoch", "in the second"])
+def test_where_a_batch_is_left_the_other_rows_have_their_older_values_or_nan(enough, num_unreached):
+    policy = Rows(enough)
+    when = learn(policy, line_batch(range(6)), num_sgd_iter=2, sgd_minibatch_size=2)["when"]
+    expected = np.full(6, math.nan)
+    for loss, rows in enumerate(policy.seen):
+        expected[np.array(rows, int)] = loss
+    np.testing.assert_array_equal(when, expected)
+    assert (len(policy.seen), np.isnan(when).sum()) == (enough + 1, num_unreached)
+
+
+def test_values_of_rows_are_not_means_and_do_not_merge():
+    policy = Rows()
+    learn(policy, line_batch(range(4)))
+    assert policy.told == [["error"], ["error", "grad_norm"]]
+    _, info = compute_gradients(Rows(), line_batch(range(4)))
+    assert info.keys() == {"error"}
+
+
+def test_values_of_rows_are_a_copy():
+    kept = np.zeros(2, np.float32)
+    stats = learn(Gives(lambda w: (w, {"td_errors": torch.from_numpy(kept), "more": kept})), line_batch([1.0, 2.0]))
+    kept[:] = 7.0
+    assert (stats["td_errors"].tolist(), stats["more"].tolist()) == ([0.0, 0.0], [0.0, 0.0])
+
+
+@pytest.mark.parametrize("make", [torch.zeros, np.zeros], ids=["tensor", "array"])
+@pytest.mark.parametrize("shape", [(2,), (3, 1), (1,), (1, 3)], ids=str)
+def test_a_statistic_of_another_shape_is_refused(make, shape):
+    mine = Gives(lambda w: (w, {"td_errors": make(shape)}))
+    expected = rf"Gives\.loss gave the statistic 'td_errors' in shape {re.escape(str(list(shape)))}: expected .* in shape \[3\]"
+    with pytest.raises(TypeError, match=expected):
+        learn(mine, line_batch([1.0, 2.0, 3.0]), lr=1.0)
+    assert mine.w.item() == 0.0
+
+
+def test_a_statistic_that_is_squeezed_away_where_one_row_is_left_is_refused():
+    class Squeezes(Line):
+        def loss(self, batch):
+            loss, _ = super().loss(batch)
+            return loss, {"td_errors": torch.tensor(batch["x"])[:, None].squeeze()}
+
+    with pytest.raises(TypeError, match=r"Squeezes\.loss gave td_errors with one value a row for some minibatches and as a number"):
+        learn(Squeezes(), line_batch(range(5)), sgd_minibatch_size=2)
+
+
+@pytest.mark.parametrize("size", [0, 1, 3, 7, 9])
+def test_minibatches_are_those_of_the_batch_by_the_same_random_numbers(size):
+    policy, batch = Line(), line_batch(range(7))
+    learn(policy, batch, num_sgd_iter=2, sgd_minibatch_size=size, seed=3)
+    rng = np.random.default_rng(3)
+    assert policy.seen == [part["x"].tolist() for _ in range(2) for part in batch.minibatches(size, rng)]
+
+
+def test_a_negative_minibatch_size_is_refused():
+    with pytest.raises(ValueError, match="minibatch size -1"):
+        learn(Line(), line_batch(range(3)), sgd_minibatch_size=-1)
+
+
+@pytest.mark.parametrize("grad_clip", [None, 1e-3, 0.5, 1e3], ids=str)
+def test_norm_and_clipping_are_those_of_torch(grad_clip):
+    torch.manual_seed(0)
+    gradients = [torch.randn(7, 5), torch.randn(7), torch.randn(3, 7)]
+    parameters = [torch.nn.Parameter(torch.zeros_like(gradient)) for gradient in gradients]
+
+    class Slopes(Line):
+        def loss(self, batch):
+            return sum((gradient * parameter).sum() for gradient, parameter in zip(gradients, parameters)), {}
+
+        def named_parameters(self):
+            return {str(at): parameter for at, parameter in enumerate(parameters)}
+
+    stats = learn_on_batch(Slopes(), torch.optim.SGD(parameters, lr=1.0), line_batch([1.0]), np.random.default_rng(0), grad_clip=grad_clip)
+    peers = [torch.nn.Parameter(torch.zeros_like(gradient)) for gradient in gradients]
+    for peer, gradient in zip(peers, gradients):
+        peer.grad = gradient.clone()
+    assert stats["grad_norm"].value == torch.nn.utils.clip_grad_norm_(peers, math.inf if grad_clip is None else grad_clip).item()
+    assert all(torch.equal(-parameter, peer.grad) for parameter, peer in zip(parameters, peers))

@@ -1,0 +1,158 @@
+"""What works between two queues of a plan: a learner, as the run sees it."""
+
+import threading
+import time
+import traceback
+
+import pytest
+
+from flowrl.errors import DeadlockError, NotOpenError, PlanError
+from flowrl.iter import from_items, from_iterable, from_range
+from flowrl.iter.queue_worker import QueueWorker
+from flowrl.ops import Concurrently, Dequeue, Enqueue
+
+
+class Doubler(QueueWorker):
+    """Doubles each item; dies of item 7 where asked to."""
+
+    def __init__(self, dies_of=None, waits_for=None, sizes=(2, 2)):
+        super().__init__(*sizes)
+        self.dies_of, self.waits_for = dies_of, waits_for
+
+    def work(self, item):
+        if self.waits_for is not None:
+            self.waits_for.wait(30)
+        if item == self.dies_of:
+            raise ArithmeticError(f"item {item}")
+        return 2 * item
+
+
+def plan_over(worker, source, mode="async", weights=None):
+    feed = source.for_each(Enqueue(worker.inqueue))
+    read = Dequeue(worker.outqueue, check=worker.is_alive)
+    return Concurrently([feed, read], mode=mode, output_indexes=[1], round_robin_weights=weights)
+
+
+MODES = [("async", None), ("round_robin", None), ("round_robin", [3, 1]), ("round_robin", [1, "*"])]
+
+
+@pytest.mark.parametrize(("mode", "weights"), MODES)
+def test_all_that_goes_in_comes_out_in_order_and_the_stream_ends(engine, mode, weights):
+    with plan_over(Doubler(), from_iterable(range(200)), mode, weights).run() as stream:
+        assert list(stream) == list(range(0, 400, 2))
+
+
+def test_fed_from_shards_all_comes_out(engine):
+    plan = plan_over(Doubler(), from_range(60, num_shards=3).gather_async(num_async=2))
+    with plan.run() as stream:
+        assert sorted(stream) == list(range(0, 120, 2))
+
+
+def test_a_plan_runs_again_from_the_start(engine):
+    plan = plan_over(Doubler(), from_iterable(range(5)))
+    for _ in range(2):
+        with plan.run() as stream:
+            assert list(stream) == [0, 2, 4, 6, 8]
+
+
+def test_what_it_dies_of_is_raised_with_its_own_traceback_each_time(engine):
+    with plan_over(Doubler(dies_of=3), from_iterable(range(10))).run() as stream:
+        assert [next(stream), next(stream), next(stream)] == [0, 2, 4]
+        for _ in range(2):
+            began = time.monotonic()
+            with pytest.raises(ArithmeticError, match="item 3") as raised:
+                next(stream)
+            assert time.monotonic() - began < 5
+            shown = "".join(traceback.format_exception(raised.value))
+            assert "in work" in shown and "Doubler" in shown and "Dequeue" in shown
+            assert shown.count('raise ArithmeticError(f"item {item}")') == 1
+
+
+def test_what_it_dies_of_is_raised_also_while_the_feeding_branch_waits(on_ray):
+    """A strict round robin waits for the slow shard; the dead learner is told of before that."""
+    slow = from_items([0, 1], num_shards=1).for_each(lambda x: (time.sleep(8 * x), x)[1]).gather_async()
+    with plan_over(Doubler(dies_of=0), slow, "round_robin").run() as stream:
+        began = time.monotonic()
+        with pytest.raises(ArithmeticError, match="item 0"):
+            next(stream)
+        assert time.monotonic() - began < 5
+
+
+def test_a_plan_that_feeds_it_and_never_reads_it_is_refused():
+    worker = Doubler()
+    with pytest.raises(PlanError, match="outqueue nothing in the plan reads"):
+        from_iterable(range(3)).for_each(Enqueue(worker.inqueue)).check()
+
+
+def test_a_plan_that_reads_it_and_never_feeds_it_is_refused():
+    with pytest.raises(PlanError, match="nothing in the plan feeds it"):
+        Dequeue(Doubler().outqueue).check()
+
+
+def test_building_and_checking_starts_no_thread():
+    before = threading.active_count()
+    plan_over(Doubler(), from_iterable(range(3))).check()
+    assert threading.active_count() == before
+
+
+def test_leaving_a_run_ends_its_thread(on_ray):
+    before = threading.active_count()
+    with plan_over(Doubler(), from_iterable(range(10))).run() as stream:
+        assert next(stream) == 0
+    assert threading.active_count() == before
+
+
+def test_on_the_serial_engine_it_has_no_thread():
+    threads = set()
+
+    class Watcher(Doubler):
+        def work(self, item):
+            threads.add(threading.get_ident())
+            return item
+
+    with plan_over(Watcher(), from_iterable(range(5))).run(engine="serial") as stream:
+        assert list(stream) == list(range(5))
+    assert threads == {threading.get_ident()}
+
+
+def test_while_closed_its_queues_and_its_life_can_be_asked_for():
+    worker = Doubler()
+    assert worker.is_alive() is False
+    assert repr(worker.inqueue) == repr(worker.outqueue) == "Queue(maxsize=2)"
+    with pytest.raises(NotOpenError):
+        worker.inqueue.put(1)
+
+
+def test_opened_by_the_user_it_serves_threads_of_theirs(on_ray):
+    worker = Doubler()
+    with worker.open(engine="ray"):
+        worker.inqueue.put(21)
+        assert worker.outqueue.get(timeout=10) == 42
+        assert worker.is_alive()
+    assert not worker.is_alive()
+
+
+def test_full_queues_stand_still_and_nothing_is_lost(on_ray):
+    """The worker sleeps: at most what two queues, the worker and the branch hold has been taken from the source."""
+    gate, taken = threading.Event(), []
+    source = from_iterable(range(50)).for_each(lambda x: (taken.append(x), x)[1])
+    worker = Doubler(waits_for=gate)
+    got = []
+    with plan_over(worker, source).run() as stream:
+        reader = threading.Thread(target=lambda: got.extend(stream))
+        reader.start()
+        time.sleep(0.5)
+        held = len(taken)
+        time.sleep(0.3)
+        assert held == len(taken) <= 2 + 1 + 1
+        gate.set()
+        reader.join(20)
+    assert got == list(range(0, 100, 2))
+
+
+def test_a_branch_that_waits_for_what_can_never_come_is_a_deadlock_and_not_a_sleep(on_ray):
+    """Nothing feeds the learner any more than the branch that reads it."""
+    worker = Doubler()
+    read = Dequeue(worker.outqueue).for_each(Enqueue(worker.inqueue))
+    with read.run() as stream, pytest.raises(DeadlockError, match="Dequeue"):
+        next(stream)

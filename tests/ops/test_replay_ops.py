@@ -1,0 +1,277 @@
+"""Storing, replaying and giving priorities back, in a plan."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+
+import flowrl as fl
+from flowrl.batch import SampleBatch
+from flowrl.errors import ConfigError, DeadlockError, NotOpenError, PlanError
+from flowrl.ops import Concurrently, Replay, StoreToReplayBuffer, UpdatePriorities
+from flowrl.replay.actor import ReplayActor
+from flowrl.replay.local_buffer import LocalReplayBuffer
+
+ROWS = 10
+
+
+def rows(first, count=ROWS):
+    return SampleBatch({"obs": np.arange(first, first + count, dtype=np.float32)[:, None], "rewards": np.zeros(count, np.float32)})
+
+
+def fragments(number=10**9):
+    return (rows(ROWS * index) for index in range(number))
+
+
+def shards_of(count=2, learning_starts=40, buffer_size=1000, train_batch_size=32, alpha=0.6):
+    args = [count, learning_starts, buffer_size, train_batch_size, alpha, 0.4, 1e-6]
+    return fl.create_colocated(ReplayActor, args, count)
+
+
+def buffer_of(learning_starts=40, **settings):
+    return LocalReplayBuffer(learning_starts, 1000, 32, **settings)
+
+
+def memory_of(where, **settings):
+    return {"local_buffer": buffer_of(**settings)} if where == "local" else {"actors": shards_of(**settings)}
+
+
+def store_and_replay(memory, number=10**9, **concurrently):
+    store = fl.from_iterable(lambda: fragments(number)).for_each(StoreToReplayBuffer(**memory))
+    return Concurrently([store, Replay(**memory)], **{"mode": "round_robin", "output_indexes": [1], **concurrently})
+
+
+@pytest.fixture(params=["local", "actors"])
+def where(request):
+    return request.param
+
+
+def test_nothing_comes_before_there_are_enough_rows_then_whole_batches(engine, where):
+    memory = memory_of(where)
+    stored = []
+    store = fl.from_iterable(lambda: fragments()).for_each(StoreToReplayBuffer(**memory)).for_each(lambda batch: stored.append(batch))
+    with Concurrently([store, Replay(**memory)], mode="round_robin", output_indexes=[1]).run() as stream:
+        first = next(stream)
+        assert len(stored) * ROWS >= (40 if where == "local" else 20)  # one shard may have its part before the other
+        assert first.count == 32 and first.origin is None
+        assert next(stream).count == 32
+
+
+def test_replayed_rows_are_rows_that_were_stored_and_read_only(engine, where):
+    with store_and_replay(memory_of(where)).run() as stream:
+        batch = next(stream)
+        assert set(batch["obs"][:, 0].tolist()) <= set(range(10_000))
+        with pytest.raises(ValueError, match="read-only"):
+            batch["obs"][0] = 7.0
+
+
+def test_a_stored_batch_is_handed_on(engine, where):
+    memory = memory_of(where)
+    stored = fl.from_iterable(lambda: fragments(3)).for_each(StoreToReplayBuffer(**memory))
+    assert [batch["obs"][0, 0] for batch in stored.take(3)] == [0.0, 10.0, 20.0]
+
+
+def test_batches_go_to_the_actors_one_after_the_other(engine):
+    actors = shards_of(3)
+    with fl.from_iterable(lambda: fragments(7)).for_each(StoreToReplayBuffer(actors=actors)).run() as stream:
+        for _ in range(7):
+            next(stream)
+        held = [engine.inner.result(actor.stats.remote())["num_rows"] for actor in actors]
+    assert held == [30, 20, 20]
+
+
+@pytest.mark.parametrize("weights", [[1, 4], ["*", 4], [1, "*"], [1, 0.5]])
+@pytest.mark.parametrize("num_replays", [1, 2])
+def test_turns_of_a_replay_that_is_not_ready_are_owed_not_waited_for(engine, where, weights, num_replays):
+    """A13: the plan starts, whatever the weights, and with two replays too."""
+    memories = [memory_of(where, learning_starts=200) for _ in range(num_replays)]
+    store = fl.from_iterable(lambda: fragments())
+    for memory in memories:
+        store = store.for_each(StoreToReplayBuffer(**memory))
+    branches = [store, *(Replay(**memory) for memory in memories)]
+    shares = [weights[0], *[weights[1]] * num_replays]
+    plan = Concurrently(branches, mode="round_robin", output_indexes=list(range(1, num_replays + 1)), round_robin_weights=shares)
+    with plan.run() as stream:
+        for _ in range(20):
+            assert next(stream).count == 32
+
+
+@pytest.mark.parametrize("weight", [4, 0.25])
+def test_in_the_long_run_the_ratio_holds(engine, where, weight):
+    memory = memory_of(where)
+    stored = []
+    store = fl.from_iterable(lambda: fragments()).for_each(StoreToReplayBuffer(**memory)).for_each(stored.append)
+    plan = Concurrently([store, Replay(**memory)], mode="round_robin", output_indexes=[1], round_robin_weights=[1, weight])
+    with plan.run() as stream:
+        for _ in range(30):  # past the turns that were owed
+            next(stream)
+        before = len(stored)
+        for _ in range(200):
+            next(stream)
+        assert 200 / (len(stored) - before) == pytest.approx(weight, rel=0.05)
+
+
+def test_a_replay_that_nothing_feeds_is_a_deadlock_that_says_what_is_missing(serial):
+    with (
+        Replay(local_buffer=buffer_of()).run() as stream,
+        pytest.raises(DeadlockError, match=r"Replay.*waits for 40 rows, of which it has 0"),
+    ):
+        next(stream)
+    with Replay(actors=shards_of(2)).run() as stream, pytest.raises(DeadlockError, match=r"gather_async.*has nothing to give yet"):
+        next(stream)
+
+
+def test_a_warm_up_that_stands_still_asks_nobody_and_burns_nothing(on_ray):
+    """The shards have been asked once for each time that something reached them, and no more while the run sleeps."""
+    actors = shards_of(2, learning_starts=10_000, buffer_size=20_000)
+    slow = fl.from_items([0] * 3, num_shards=1).for_each(lambda x: (time.sleep(0.7), rows(0))[1]).gather_async()
+    store = slow.for_each(StoreToReplayBuffer(actors=actors))
+    with Concurrently([store, Replay(actors=actors)], mode="async").run() as stream:
+        next(stream)
+        began, cpu = time.monotonic(), time.process_time()
+        next(stream)
+        waited = time.monotonic() - began
+        assert time.process_time() - cpu < 0.2 * waited
+        asked = [actor.num_calls for actor in actors]
+    assert sum(asked) <= 8  # what was stored, and nothing else
+
+
+def test_a_replay_opened_by_the_user_hears_of_rows_from_outside(on_ray):
+    """Another thread stores; the run has no branch that does."""
+    import threading
+
+    (actor,) = shards_of(1, learning_starts=20)
+    with actor.open(engine=on_ray.inner), Replay(actors=[actor]).run() as stream:
+        thread = threading.Timer(0.3, lambda: [actor.add_batch.remote(rows(0)) for _ in range(3)])
+        thread.start()
+        began = time.monotonic()
+        assert next(stream).count == 32
+        assert time.monotonic() - began < 5
+        thread.join()
+
+
+def test_what_a_user_opened_keeps_its_rows_and_what_a_run_opened_does_not(engine):
+    buffer = buffer_of(learning_starts=10)
+    stored = fl.from_iterable(lambda: fragments(2)).for_each(StoreToReplayBuffer(local_buffer=buffer))
+    stored.take(2)
+    with pytest.raises(NotOpenError):
+        buffer.stats()
+    with buffer.open():
+        stored.take(2)
+        stored.take(1)
+        assert buffer.stats()["num_rows"] == 30
+
+
+def test_priorities_come_back_to_the_local_buffer(engine):
+    buffer = buffer_of(learning_starts=4, alpha=1.0, beta=0.0)
+
+    def judged(batch):
+        """Only row 3 is worth replaying."""
+        return batch.with_columns(td_errors=np.where(batch["obs"][:, 0] == 3, 1.0, 1e-9)), {}
+
+    store = fl.from_iterable([rows(0)]).for_each(StoreToReplayBuffer(local_buffer=buffer))
+    train = Replay(local_buffer=buffer).for_each(judged).for_each(UpdatePriorities(local_buffer=buffer))
+    with Concurrently([store, train], mode="round_robin", output_indexes=[1]).run() as stream:
+        for _ in range(30):
+            batch, _ = next(stream)
+    assert np.mean(batch["obs"][:, 0] == 3) > 0.9
+
+
+def test_priorities_come_back_to_the_actor_that_replayed_and_the_rows_are_counted(engine):
+    (actor,) = actors = shards_of(1, learning_starts=4, alpha=1.0)
+
+    def learned(item):
+        source, batch = item
+        return source, {"default": (batch["batch_indexes"], np.where(batch["obs"][:, 0] == 3, 1.0, 0.0))}, batch.count
+
+    store = fl.from_iterable([rows(0)]).for_each(StoreToReplayBuffer(actors=actors))
+    train = Replay(actors=actors, num_async=1).zip_with_source_actor().for_each(learned).for_each(UpdatePriorities())
+    with Concurrently([store, train], mode="async", output_indexes=[1]).run() as stream:
+        for _ in range(40):
+            next(stream)
+        assert stream.metrics.counters["num_steps_trained"] == 40 * 32
+        batch = engine.inner.result(actor.replay.remote())
+    assert np.mean(batch["obs"][:, 0] == 3) > 0.9
+
+
+def test_priorities_that_are_not_finite_reach_the_consumer_as_an_error(engine):
+    actors = shards_of(1, learning_starts=4)
+
+    def learned(item):
+        source, batch = item
+        return source, {"default": (batch["batch_indexes"], np.full(batch.count, np.nan))}, batch.count
+
+    store = fl.from_iterable([rows(0)]).for_each(StoreToReplayBuffer(actors=actors))
+    train = Replay(actors=actors).zip_with_source_actor().for_each(learned).for_each(UpdatePriorities())
+    with Concurrently([store, train], mode="async").run() as stream, pytest.raises(ValueError, match="nan"):
+        for _ in range(50):
+            next(stream)
+
+
+def test_an_actor_that_lags_holds_up_who_feeds_it(on_ray):
+    """At most 16 batches are on their way to it."""
+
+    class SlowReplay(ReplayActor):
+        def add_batch(self, batch):
+            time.sleep(0.02)
+            super().add_batch(batch)
+
+    (actor,) = fl.create_colocated(SlowReplay, [1, 10**6, 10**6, 32, 0.6, 0.4, 1e-6], 1)
+    with fl.from_iterable(lambda: fragments()).for_each(StoreToReplayBuffer(actors=[actor])).run() as stream:
+        for _ in range(60):
+            next(stream)
+        stored = on_ray.inner.result(actor.stats.remote())["num_rows"] // ROWS  # after all that was on its way
+        assert stored == 60
+        began = time.monotonic()
+        for _ in range(60):
+            next(stream)
+        assert time.monotonic() - began > (60 - 16 - 2) * 0.02
+
+
+def test_each_shard_draws_rows_of_its_own(serial):
+    """The same rows in two shards come out in another order."""
+    actors = shards_of(2, learning_starts=2)
+    store = fl.from_iterable(lambda: [rows(0), rows(0)]).for_each(StoreToReplayBuffer(actors=actors))
+    with store.run() as stream:
+        next(stream), next(stream)
+        drawn = [serial.inner.result(actor.replay.remote())["obs"][:, 0].tolist() for actor in actors]
+    assert drawn[0] != drawn[1]
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda: Replay(), "give either actors"),
+        (lambda: StoreToReplayBuffer(actors=[], local_buffer=None), "create_colocated"),
+        (lambda: Replay(actors=[ReplayActor]), "create_colocated"),
+        (lambda: StoreToReplayBuffer(local_buffer=[1]), "pass a LocalReplayBuffer"),
+        (lambda: StoreToReplayBuffer(actors=shards_of(1), local_buffer=buffer_of()), "give either actors"),
+        (lambda: UpdatePriorities(local_buffer=7), "pass a LocalReplayBuffer"),
+        (lambda: Replay(actors=shards_of(1), num_async=0), "num_async"),
+    ],
+)
+def test_what_cannot_work_is_refused_when_built_with_the_plans_line(build, message):
+    with pytest.raises(PlanError, match=message) as raised:
+        build()
+    assert "test_replay_ops.py:" in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        ((2, 10, 1, 32, 0.6, 0.4, 1e-6), "buffer_size=1 rows in num_shards=2"),
+        ((1, 200, 100, 32, 0.6, 0.4, 1e-6), "learning_starts=200 is above buffer_size=100"),
+        ((1, 10, 100, 0, 0.6, 0.4, 1e-6), "train_batch_size=0"),
+        ((1, 10, 100, 32, 0.6, 0.4, 0.0), "eps=0.0"),
+    ],
+)
+def test_settings_that_do_not_fit_are_refused(args, message):
+    with pytest.raises(ConfigError, match=message):
+        ReplayActor(*args)
+
+
+def test_totals_are_spread_over_the_shards():
+    actor = ReplayActor(3, 100, 1000, 32, 0.6, 0.4, 1e-6)
+    assert (actor.learning_starts, actor.buffer.capacity, actor.train_batch_size) == (34, 333, 32)
