@@ -32,7 +32,7 @@ Gradients: TypeAlias = dict[str, Array]
 SMALL_NETWORK = 50_000
 """Parameters below which one thread is as fast as two: an actor and a critic of 64 x 64 have 9,000, of 256 x 256 twice 70,000."""
 SMALL_STEP = 10_000_000
-"""Parameters x rows of a minibatch below which a second thread gains a tenth at most: 256 x 256 units and 128 rows are 9 million."""
+"""Parameters x rows of a minibatch below which a second thread gains a sixth at most: 256 x 256 units and 128 rows are 9 million."""
 
 
 def learn_on_batch(
