@@ -94,14 +94,15 @@ class Trainer:
         return self._policy_now().save(path)
 
     def load(self, path: str | Path) -> None:
-        """Go on with the policy that `save` wrote, in all workers.
+        """Go on with the policy that `save` wrote, in all workers; a target network takes it over too.
 
         What the optimizer remembers is not in it, nor what adapts (`kl_coeff`).
         """
         self._open()
-        weights = load_weights(path)
+        weights, local = load_weights(path), self.workers.local_worker()
         try:
-            self.workers.local_worker().set_weights(weights)
+            local.set_weights(weights)
+            local.update_target()
         except ValueError as error:
             raise ConfigError(f"the policy in {path} does not fit this config: {error}") from None
         for call in self.workers.sync_weights():

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from gates.page import page, verdict
 from gates.records import ROOT, Outcome, commit, holds, machine, read, settings_key, source_key, versions, write
-from gates.table import ROWS, SEEDS, Row
+from gates.table import ROWS, Row
 
 __all__ = ["main"]
 
@@ -28,17 +28,21 @@ class Job(NamedTuple):
 
 
 class Measuring:
-    """Runs jobs in processes of their own, so many at once, one thread each; leaving the block ends those that still run."""
+    """Runs jobs in processes of their own, so many at once, one thread each; leaving the block ends those that still run.
+
+    Those of asynchronous plans come last, one at a time: each is several processes by itself.
+    """
 
     def __init__(self, num_processes: int) -> None:
-        self.pool = ThreadPoolExecutor(num_processes)
+        self.pool, self.alone = ThreadPoolExecutor(num_processes), ThreadPoolExecutor(1)
         self.processes: list[subprocess.Popen[str]] = []
 
     def outcomes(self, jobs: Sequence[Job]) -> Iterator[tuple[Job, Outcome | str]]:
         """Each job with its outcome, or with what went wrong, as they finish."""
-        futures = {self.pool.submit(self._run, job): job for job in jobs}
-        for future in as_completed(futures):
-            yield futures[future], future.result()
+        for pool, are_asynchronous in ((self.pool, False), (self.alone, True)):
+            futures = {pool.submit(self._run, job): job for job in jobs if job.row.is_asynchronous == are_asynchronous}
+            for future in as_completed(futures):
+                yield futures[future], future.result()
 
     def _run(self, job: Job) -> Outcome | str:
         command = [sys.executable, "-m", "gates.measuring", job.row.settings, job.row.score, str(job.seed)]
@@ -61,7 +65,8 @@ class Measuring:
         return self
 
     def __exit__(self, *error: object) -> None:
-        self.pool.shutdown(wait=False, cancel_futures=True)
+        for pool in (self.pool, self.alone):
+            pool.shutdown(wait=False, cancel_futures=True)
         for process in self.processes:
             process.terminate()
             process.wait()
@@ -89,10 +94,10 @@ def measure_missing(rows: Sequence[Row], results: Path, num_processes: int) -> l
     missing = [
         Job(row, seed)
         for row in rows
-        for seed in SEEDS
+        for seed in row.seeds
         if not holds(outcomes.get((row.name, seed)), {**same, "settings_key": keys[row.name]})
     ]
-    print(f"{len(missing)} to measure, {len(rows) * len(SEEDS) - len(missing)} kept from before", flush=True)
+    print(f"{len(missing)} to measure, {sum(len(row.seeds) for row in rows) - len(missing)} kept from before", flush=True)
     more = {"commit": commit(), "date": time.strftime("%Y-%m-%d"), "machine": machine(), **same}
     went_wrong = []
     with Measuring(num_processes) as measuring:

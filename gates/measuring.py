@@ -27,8 +27,9 @@ def measure(settings: Path, score: str, seed: int) -> dict[str, Any]:
         result, stopped_by = train(trainer, run)
         wall_s = time.monotonic() - began
         evaluation = trainer.evaluate(NUM_EPISODES)
+        reached = find(score)(run.config, evaluation, trainer.compute_action)
     return {
-        "score": find(score)(run.config, evaluation),
+        "score": reached,
         "stopped_by": stopped_by,
         "budget": run.stop.steps,
         "num_steps_sampled": result["num_steps_sampled"],
@@ -39,8 +40,12 @@ def measure(settings: Path, score: str, seed: int) -> dict[str, Any]:
 
 
 def train(trainer: Trainer, run: RunSettings) -> tuple[Mapping[str, Any], str]:
-    """Train to the budget, or until the mean of the last 100 training episodes is reached: the last result, and which it was."""
+    """Train to the budget, or until the mean of the last 100 training episodes is reached: the last result, and which it was.
+
+    On Ray results come after so many steps or some more: there the budget is used up where the next result may be beyond it.
+    """
     stop = run.stop
+    next_steps = 2 * run.config.min_steps_per_reporting if run.config.engine_name == "ray" else 0
     assert stop.steps is not None and stop.mean_return is not None, "a gate's settings have a stop_return and stop_steps"
     while True:
         result = trainer.train()
@@ -49,7 +54,7 @@ def train(trainer: Trainer, run: RunSettings) -> tuple[Mapping[str, Any], str]:
             raise ValueError(f"trained {steps:,} env steps, the budget is {stop.steps:,}: let whole train batches make up the budget")
         if result["episodes_total"] >= NUM_EPISODES and result["episode_return_mean"] >= stop.mean_return:
             return result, "return"
-        if steps == stop.steps:
+        if steps + next_steps >= stop.steps:
             return result, "budget"
 
 

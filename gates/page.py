@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Iterable, Sequence
 
 from gates.records import Outcome, Outcomes
-from gates.table import SEEDS, Row
+from gates.table import Row
 
 __all__ = ["page", "verdict"]
 
@@ -15,10 +15,11 @@ INTRO = """\
 
 Written by `make gates` (`python -m gates --rewrite` writes it again from [gates/results.jsonl](../gates/results.jsonl)): do not edit.
 
-**Protocol.** Seeds 0 to 4, none exchanged. The settings of a row are a file that `flowrl train --config` takes. Training stops when the
-budget of env steps is used up, or when the mean return of the last 100 training episodes reaches the file's `stop_return`. Then the
-policy as it is then is evaluated once: 100 episodes of its likeliest actions, in envs and with seeds of their own. A seed's score is the
-mean of those 100. A row passes when each seed does, and the mean over the seeds.
+**Protocol.** Seeds 0 to 4, none exchanged; 0 to 2 where the plan is asynchronous, which runs on Ray with 2 workers. The settings of a
+row are a file that `flowrl train --config` takes. Training stops when the budget of env steps is used up, or when the mean return of the
+last 100 training episodes reaches the file's `stop_return`. Then the policy as it is then is evaluated once: 100 episodes of its
+likeliest actions, in envs and with seeds of their own. A seed's score is the mean of those 100, or what the row says. A row passes when
+each seed does, and the mean over the seeds.
 
 One seed by hand: `flowrl train --config settings/a2c_cartpole.json --seed 2 --run a2c`, then `flowrl eval a2c`.
 
@@ -52,14 +53,14 @@ def verdict(row: Row, outcomes: Outcomes) -> str:
     scores = [outcome["score"] for outcome in outcomes_of(row, outcomes)]
     if not all(row.reaches(score, row.each) for score in scores):
         return "FAILED"
-    if len(scores) < len(SEEDS):
+    if len(scores) < len(row.seeds):
         return "not measured"
     return "passed" if row.mean is None or row.reaches(statistics.mean(scores), row.mean) else "FAILED"
 
 
 def outcomes_of(row: Row, outcomes: Outcomes) -> list[Outcome]:
     """The row's outcomes, by seed."""
-    return [outcomes[row.name, seed] for seed in SEEDS if (row.name, seed) in outcomes]
+    return [outcomes[row.name, seed] for seed in row.seeds if (row.name, seed) in outcomes]
 
 
 Measured = Sequence[tuple[Row, Sequence[Outcome]]]
@@ -119,7 +120,7 @@ def _machines(measured: Measured) -> list[str]:
         for _, outcomes in measured
         for outcome in outcomes
     }
-    return ["Times are of training, one process a core, on " + "; ".join(sorted(seen)) + "."] if seen else []
+    return ["Times are of training, one process a core (asynchronous plans: alone), on " + "; ".join(sorted(seen)) + "."] if seen else []
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:

@@ -23,7 +23,7 @@ SOURCES = ("flowrl/**/*.py", "tests/envs.py", "gates/measuring.py", "gates/score
 """What decides an outcome, beside settings and versions."""
 WRITTEN = ("docs/results.md", "gates/results.jsonl")
 """What the program itself writes: it makes no tree dirty."""
-PACKAGES = ("gymnasium", "numpy", "torch")
+PACKAGES = ("gymnasium", "numpy", "ray", "torch")
 
 
 def read(path: Path) -> Outcomes:

@@ -115,3 +115,21 @@ def riccati(a: Any, b: Any, q: Any, r: Any, horizon: int) -> tuple[list[Any], An
         gains.append(gain)
         p = a.T @ s @ (a - b @ gain)
     return gains[::-1], p
+
+
+class OneHot(gym.ObservationWrapper[Any, Any, Any]):
+    """Discrete observations as rows of the unit matrix: state s of n as `[n]` zeros with a one at s."""
+
+    def __init__(self, env: gym.Env[Any, Any]) -> None:
+        super().__init__(env)
+        assert isinstance(env.observation_space, gym.spaces.Discrete), f"{env.observation_space}: expected Discrete"
+        self.rows = np.eye(env.observation_space.n, dtype=np.float32)
+        self.observation_space = gym.spaces.Box(0.0, 1.0, self.rows[0].shape, np.float32)
+
+    def observation(self, observation: Any) -> Any:
+        return self.rows[observation]
+
+
+def frozen_lake(env_config: Mapping[str, Any]) -> gym.Env[Any, Any]:
+    """gymnasium's FrozenLake-v1, 4x4 and slippery unless `env_config` says otherwise, whose 16 states are observed one-hot."""
+    return OneHot(gym.make("FrozenLake-v1", **env_config))

@@ -6,7 +6,7 @@ Improvements in Deep Reinforcement Learning, 2018, without its noisy layers and 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,7 @@ from flowrl.ops.replay import Replay, StoreToReplayBuffer, UpdatePriorities
 from flowrl.ops.reporting import StandardMetricsReporting
 from flowrl.ops.rollout import ParallelRollouts
 from flowrl.ops.train import TrainOneStep, UpdateTargetNetwork
+from flowrl.policy.networks import QNetwork
 from flowrl.policy.q_policy import QPolicy
 from flowrl.replay.local_buffer import LocalReplayBuffer
 from flowrl.rollout.worker_set import WorkerSet
@@ -135,15 +136,9 @@ class DQNPolicy(QPolicy):
         from Mnih et al., who clip errors to [-1, 1], in name only: the gradient of Huber's loss is the clipped error. `td_errors`
         are Q(s, a) - y, one a row; `mean_td_error` is their mean, with sign.
         """
-        indices = torch.tensor(self.action_indices(batch))
-        chosen = self.evaluate(self.network, batch["obs"]).gather(1, indices[:, None]).squeeze(1)
-        with torch.no_grad():
-            next_q = self.evaluate(self.target, batch["new_obs"])
-            if self.config.double_q:
-                best = self.evaluate(self.network, batch["new_obs"]).argmax(dim=1, keepdim=True)
-                expected = targets(batch, next_q.gather(1, best).squeeze(1))
-            else:
-                expected = targets(batch, next_q.amax(dim=1))
+        taken = torch.tensor(self.action_indices(batch))[:, None]
+        chosen = self.evaluate(self.network, batch["obs"]).gather(1, taken).squeeze(1)
+        expected = self._expected(batch)
         if "weights" in batch:
             loss = (torch.tensor(batch["weights"]) * functional.huber_loss(chosen, expected, reduction="none")).mean()
         else:
@@ -151,6 +146,40 @@ class DQNPolicy(QPolicy):
         values = chosen.detach()
         td_errors = values - expected
         return loss, {"loss": loss.detach(), "mean_q": values.mean(), "mean_td_error": td_errors.mean(), "td_errors": td_errors}
+
+    def backward(self, batch: SampleBatch) -> Mapping[str, Any]:
+        """The gradient of `loss`; for the MLP by hand, without autograd's graph, in about half the time for a few rows.
+
+        By autograd for a `model` of the user's own, and in a subclass with a loss of its own.
+        """
+        network = self.network
+        if type(network) is not QNetwork or type(self).loss is not DQNPolicy.loss:
+            return super().backward(batch)
+        with torch.no_grad():
+            taken = torch.tensor(self.action_indices(batch))[:, None]
+            activations = network.activations(self.network_input(batch["obs"]))
+            values = network.values(activations[-1])
+            chosen = values.gather(1, taken).squeeze(1)
+            td_errors = chosen - self._expected(batch)
+            clipped = td_errors.clamp(-1.0, 1.0)  # the derivative of Huber's loss
+            losses, slopes = clipped * (td_errors - clipped / 2), clipped / batch.count
+            if "weights" in batch:
+                weights = torch.tensor(batch["weights"])
+                losses, slopes = weights * losses, weights * slopes
+            by_values = torch.zeros_like(values).scatter_(1, taken, slopes.to(values.dtype)[:, None])
+            gradients = network.gradients(activations, by_values)
+        for parameter, gradient in zip(self.named_parameters().values(), gradients, strict=True):
+            parameter.grad = gradient if parameter.requires_grad else None
+        return {"loss": losses.mean(), "mean_q": chosen.mean(), "mean_td_error": td_errors.mean(), "td_errors": td_errors}
+
+    def _expected(self, batch: SampleBatch) -> torch.Tensor:
+        """y of each row, `[B]`."""
+        with torch.no_grad():
+            next_q = self.evaluate(self.target, batch["new_obs"])
+            if not self.config.double_q:
+                return targets(batch, next_q.amax(dim=1))
+            best = self.evaluate(self.network, batch["new_obs"]).argmax(dim=1, keepdim=True)
+            return targets(batch, next_q.gather(1, best).squeeze(1))
 
 
 def targets(batch: SampleBatch, next_values: torch.Tensor) -> torch.Tensor:

@@ -151,6 +151,10 @@ class Run:
             calls = [call for call, (stage, _) in self.pending.items() if isinstance(stage, _Told)]
             self._mark_ready(self.engine.wait(calls, 0, len(calls))[0])
 
+    def knows_dead(self, actor: Any) -> bool:
+        """Whether the run has told of this actor's (or handle's) death."""
+        return actor in self.dead_actors
+
     def is_first_news_of(self, dead: Any) -> bool:
         """Whether nobody has told yet that this actor is dead: it is told of once."""
         if dead in self.dead_actors:

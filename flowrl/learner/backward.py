@@ -34,9 +34,7 @@ def launch(policy: Policy, parameters: Iterable[torch.nn.Parameter], batch: Samp
     """As `backward`, with the statistics as the loss gave them: to read them is to wait for the device that they are on."""
     for parameter in parameters:
         parameter.grad = None
-    loss, stats = _checked(policy, policy.loss(batch))
-    loss.backward()  # type: ignore[no-untyped-call]
-    return stats
+    return policy.backward(batch)
 
 
 def read(policy: Policy, stats: Mapping[str, Any], num_rows: int) -> LossStatistics:
@@ -63,17 +61,4 @@ def two_kinds(policy: Policy, names: Iterable[str]) -> TypeError:
     return TypeError(
         f"{type(policy).__name__}.loss gave {', '.join(sorted(names))} with one value a row for some minibatches and as a number for "
         "others: expected one kind; a squeeze() makes a number of what belongs to a single row, name the axis that it shall drop"
-    )
-
-
-def _checked(policy: Policy, answer: Any) -> tuple[torch.Tensor, Mapping[str, Any]]:
-    """What `loss` gave, if it is what is asked of it."""
-    if isinstance(answer, tuple) and len(answer) == 2 and isinstance(answer[0], torch.Tensor) and isinstance(answer[1], Mapping):
-        loss, stats = answer
-        if not loss.ndim and loss.requires_grad:
-            return loss, stats
-        answer = f"a tensor of shape {list(loss.shape)}{'' if loss.requires_grad else ' without a graph'}"
-    gave = answer if isinstance(answer, str) else f"{type(answer).__name__}"
-    raise TypeError(
-        f"{type(policy).__name__}.loss gave {gave}: expected (a scalar tensor with its graph, {{name: number, or one value a row}})"
     )

@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 
 from flowrl.batch import Array, SampleBatch
 from flowrl.iter.queue_worker import QueueWorker
+from flowrl.learner.devices import checked_devices
 from flowrl.learner.statistics import by_row, reported
 from flowrl.metrics.context import MetricsContext
 from flowrl.metrics.names import LEARNER, NUM_STEPS_SAMPLED
@@ -87,7 +88,7 @@ class LearnerThread(QueueWorker):
         self._begin_again()
         self.local_worker.owner.retain(engine)
         if self.devices is not None:
-            self.local_worker.live.devices = tuple(self.devices)
+            self.local_worker.live.devices = checked_devices(self.devices)
 
     def finish(self, engine: Any) -> None:
         """The workers are the run's own again."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from flowrl.batch import SampleBatch
-from flowrl.errors import PlanError
+from flowrl.errors import ActorDiedError, PlanError
 from flowrl.iter.handles import ActorHandle
 from flowrl.iter.iterators import LocalIterator, ParallelIterator
 from flowrl.iter.naming import plan_line, short
@@ -25,8 +25,8 @@ __all__ = ["Replay", "ReplayedRows", "StoreToReplayBuffer", "UpdatePriorities"]
 class StoreToReplayBuffer:
     """Stores each batch and hands it on: in the local buffer, or in the replay actors, one after the other. For `.for_each()`.
 
-    At most 16 batches are on their way to an actor: the next one waits, so that replay that lags holds up sampling. We differ
-    from RLlib, which draws the actor at random.
+    At most 16 batches are on their way to an actor: the next one waits, so that replay that lags holds up sampling. An actor that has
+    died is passed by; the run raises that once. We differ from RLlib, which draws the actor at random.
     """
 
     actors: Sequence[ActorHandle] | None = None
@@ -42,11 +42,17 @@ class StoreToReplayBuffer:
         if self.local_buffer is not None:
             self.local_buffer.add_batch(batch)
         else:
-            assert self.actors is not None
-            actor = self.actors[self.num_stored % len(self.actors)]
-            get_metrics().run.tell(actor.add_batch.remote(batch), to=actor)
+            self._send(batch)
         self.num_stored += 1
         return batch
+
+    def _send(self, batch: SampleBatch) -> None:
+        run = get_metrics().run
+        living = [actor for actor in self.actors or () if not run.knows_dead(actor)]
+        if not living:
+            raise ActorDiedError("all replay actors have died, so there is nowhere to store: run the plan again, which starts new ones")
+        actor = living[self.num_stored % len(living)]
+        run.tell(actor.add_batch.remote(batch), to=actor)
 
 
 def Replay(

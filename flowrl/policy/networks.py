@@ -80,9 +80,17 @@ class QNetwork(nn.Module):
 
     def forward(self, obs: torch.Tensor) -> torch.Tensor:
         """Q-values `[N, A]` for flat observations `[N, I]`."""
-        hidden = obs
+        return self.values(self.activations(obs)[-1])
+
+    def activations(self, obs: torch.Tensor) -> list[torch.Tensor]:
+        """What each layer of the trunk reads and, last, what the heads read: `[N, I]` for each."""
+        inputs = [obs]
         for layer in self.trunk:
-            hidden = layer(hidden).relu_()
+            inputs.append(layer(inputs[-1]).relu_())
+        return inputs
+
+    def values(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Q-values `[N, A]` by what the heads read."""
         if not self.dueling:
             values: torch.Tensor = self.q(hidden)
             return values
@@ -90,6 +98,30 @@ class QNetwork(nn.Module):
         value: torch.Tensor = self.value(hidden[:, of_value])
         advantages: torch.Tensor = self.advantage(hidden[:, of_advantage])
         return value + advantages - advantages.mean(dim=1, keepdim=True)
+
+    def gradients(self, activations: Sequence[torch.Tensor], slopes: torch.Tensor) -> list[torch.Tensor]:
+        """A loss's gradient in the order of `parameters()`, where its derivative by the Q-values is `slopes` `[N, A]`.
+
+        What autograd finds, without its graph: the same products, and no books kept for the few small ones beside them.
+        """
+        hidden = activations[-1]
+        heads = (
+            [(self.q, slice(None), slopes)]
+            if not self.dueling
+            else [
+                (self.value, self.halves[0], slopes.sum(dim=1, keepdim=True)),
+                (self.advantage, self.halves[1], slopes - slopes.mean(dim=1, keepdim=True)),
+            ]
+        )
+        found = [gradient for _, units, by_head in heads for gradient in _of_layer(hidden[:, units], by_head)]
+        if self.trunk:
+            slopes = torch.cat([by_head.mm(head.weight) for head, _, by_head in heads], dim=1)
+        for at in reversed(range(len(self.trunk))):
+            slopes *= activations[at + 1].sign()  # relu's derivative
+            found = _of_layer(activations[at], slopes) + found
+            if at:
+                slopes = slopes.mm(self.trunk[at].weight)
+        return found
 
 
 class DenseQ:
@@ -175,6 +207,11 @@ def _product(inputs: Array, weight: Array) -> Array:
         return product
     with one_thread():
         return torch.mm(torch.tensor(inputs), torch.from_numpy(weight)).numpy()
+
+
+def _of_layer(inputs: torch.Tensor, slopes: torch.Tensor) -> list[torch.Tensor]:
+    """The gradient of a layer's weight `[O, I]` and bias `[O]`, for what it read and the loss's derivative by its outputs `[N, O]`."""
+    return [slopes.t().mm(inputs), slopes.sum(dim=0)]
 
 
 def _mlp(sizes: Sequence[int], last_gain: float) -> nn.Sequential:

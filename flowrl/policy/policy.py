@@ -43,6 +43,15 @@ class Policy(Protocol):
     def loss(self, batch: SampleBatch) -> tuple[torch.Tensor, dict[str, float]]:
         """The scalar to minimise, with its graph: a mean over the rows of `batch`; and statistics that are such means too."""
 
+    def backward(self, batch: SampleBatch) -> Mapping[str, Any]:
+        """Leave the gradient of `loss` over `batch` in the `grad` of the parameters, all None before; the statistics as `loss` gives them.
+
+        By autograd. For a policy that knows a faster way to the same gradient: what is learned is `loss` all the same.
+        """
+        loss, stats = _checked(self, self.loss(batch))
+        loss.backward()  # type: ignore[no-untyped-call]
+        return stats
+
     def postprocess(self, fragment: SampleBatch) -> SampleBatch:
         """The fragment with the columns that need all of it (advantages, say). Rows of an env are in order and belong together."""
         return fragment
@@ -126,3 +135,16 @@ def check_shape(name: str, weight: Array, shape: tuple[int, ...]) -> None:
     """Refuse weights of another size."""
     if np.shape(weight) != shape:
         raise ValueError(f"weights {name!r} of shape {np.shape(weight)}: expected {shape}")
+
+
+def _checked(policy: Policy, answer: Any) -> tuple[torch.Tensor, Mapping[str, Any]]:
+    """What `loss` gave, if it is what is asked of it."""
+    if isinstance(answer, tuple) and len(answer) == 2 and isinstance(answer[0], torch.Tensor) and isinstance(answer[1], Mapping):
+        loss, stats = answer
+        if not loss.ndim and loss.requires_grad:
+            return loss, stats
+        answer = f"a tensor of shape {list(loss.shape)}{'' if loss.requires_grad else ' without a graph'}"
+    gave = answer if isinstance(answer, str) else f"{type(answer).__name__}"
+    raise TypeError(
+        f"{type(policy).__name__}.loss gave {gave}: expected (a scalar tensor with its graph, {{name: number, or one value a row}})"
+    )

@@ -94,12 +94,16 @@ class QPolicy(Policy, ABC):
 
     def evaluate(self, network: nn.Module, obs: Array) -> torch.Tensor:
         """The values `[B, A]` that `network` or `target` gives for observations `[B, ...]`, with their graph."""
-        answer = network(torch.tensor(self._rows(obs), dtype=self._first.dtype))
+        answer = network(self.network_input(obs))
         outputs = answer[0] if isinstance(answer, tuple) else answer
         if not isinstance(outputs, torch.Tensor) or outputs.shape != (len(obs), self.num_actions):
             gave = list(outputs.shape) if isinstance(outputs, torch.Tensor) else type(outputs).__name__
             raise ValueError(f"the model gave {gave}: expected Q-values [{len(obs)}, {self.num_actions}], or a tuple that begins with them")
         return outputs
+
+    def network_input(self, obs: Array) -> torch.Tensor:
+        """What `evaluate` shows the network of observations `[B, ...]`: in its dtype, normalised, flat for the MLP."""
+        return torch.tensor(self._rows(obs), dtype=self._first.dtype)
 
     def action_indices(self, batch: SampleBatch) -> Array:
         """Which of the A values belongs to each row's action, `[B]` (int64, a new array)."""

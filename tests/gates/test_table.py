@@ -11,7 +11,19 @@ from gates.table import ROWS
 from tests.envs import PointMass, riccati
 
 RESULTS = read(ROOT / "gates/results.jsonl")
-BUDGETS = {"ppo_cartpole": 100_000, "ppo_acrobot": 500_000, "ppo_pendulum": 300_000, "ppo_point_mass": 100_000, "a2c_cartpole": 500_000}
+BUDGETS = {
+    "ppo_cartpole": 100_000,
+    "ppo_acrobot": 500_000,
+    "ppo_pendulum": 300_000,
+    "ppo_point_mass": 100_000,
+    "a2c_cartpole": 500_000,
+    "dqn_cartpole": 200_000,
+    "dqn_acrobot": 200_000,
+    "dqn_frozenlake": 300_000,
+    "apex_cartpole": 300_000,
+    "a3c_cartpole": 500_000,
+}
+"""The most env steps that a row may take."""
 ROW_NAMES = [row.name for row in ROWS]
 
 
