@@ -73,7 +73,7 @@ class LearnerThread(QueueWorker):
         metrics = self._metrics
         sampled = int(metrics.counters[NUM_STEPS_SAMPLED]) if metrics is not None else None
         with self.grad_timer as timer:
-            stats = self.local_worker.learn_on_batch(batch, num_steps_sampled=sampled)
+            stats = self.local_worker.learn_on_batch(batch, num_steps_sampled=sampled, publish=True)
             timer.push_units_processed(batch.count)
         self.stats = reported(stats)
         if metrics is not None:
@@ -87,8 +87,10 @@ class LearnerThread(QueueWorker):
         """The workers, for the local one among them."""
         self._begin_again()
         self.local_worker.owner.retain(engine)
+        worker = self.local_worker.live
         if self.devices is not None:
-            self.local_worker.live.devices = checked_devices(self.devices)
+            worker.devices = checked_devices(self.devices)
+        worker.publish()
 
     def finish(self, engine: Any) -> None:
         """The workers are the run's own again."""

@@ -20,6 +20,11 @@ class Turns:
         self._owner: int | None = None
         self._depth = 0
 
+    @property
+    def are_anothers(self) -> bool:
+        """Whether another thread has it now."""
+        return self._owner is not None and self._owner != threading.get_ident()
+
     def __enter__(self) -> Turns:
         me = threading.get_ident()
         if self._owner == me:

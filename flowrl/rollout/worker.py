@@ -50,14 +50,16 @@ class RolloutWorker(ParallelIteratorWorker):
     Every worker has its own seed, spawned from the config's by its index, and every env one of its own below that; the
     initial weights depend on the config's seed alone, so all workers begin alike. Building steps and resets no env.
 
-    Where a learner thread works with it, a call waits for the step that the learner is making, and the next step for the call: what
-    is read is of one version.
+    Where a learner thread works with it, weights are read without waiting, those of the last whole step; any other call waits for
+    the step that the learner is making, and the learner's next step for the call.
     """
 
     def __init__(self, config: AlgorithmConfig, index: int = 0, incarnation: int = 0) -> None:
         super().__init__(lambda: Fragments(self.sample), repeat=False)
         self.config, self.index = config, index
         self._turns = Turns()
+        self._published: tuple[dict[str, Array], int] | None = None
+        """The weights of the learner's last step and their version, never changed: for those who ask during its next one."""
         self.devices = checked_devices(config.devices) if index == 0 else ()  # remote workers take no GPU: they learn where the policy is
         envs_seed, policy_seed, learner_seed = worker_seed(config.seed, index, incarnation).spawn(3)
         samples = index > 0 or config.num_workers == 0  # else one env, for its spaces
@@ -89,14 +91,31 @@ class RolloutWorker(ParallelIteratorWorker):
             return self.sampler.sample()
 
     def learn_on_batch(
-        self, batch: SampleBatch, num_sgd_iter: int = 1, sgd_minibatch_size: int = 0, num_steps_sampled: int | None = None
+        self,
+        batch: SampleBatch,
+        num_sgd_iter: int = 1,
+        sgd_minibatch_size: int = 0,
+        num_steps_sampled: int | None = None,
+        publish: bool = False,
     ) -> dict[str, Any]:
         """Train on a batch: `num_sgd_iter` passes over shuffled minibatches. The learner's statistics, values that merge.
 
-        `num_steps_sampled`: env steps that the run has sampled so far, for schedules; None: as they were.
+        `num_steps_sampled`: env steps that the run has sampled so far, for schedules; None: as they were. `publish`: keep a copy of the
+        new weights, so that other threads can read them during the next step.
         """
         with self._turns:
-            return self._learn_on_batch(batch, num_sgd_iter, sgd_minibatch_size, num_steps_sampled)
+            try:
+                return self._learn_on_batch(batch, num_sgd_iter, sgd_minibatch_size, num_steps_sampled)
+            finally:
+                self._changed(publish)
+
+    def publish(self) -> None:
+        """Keep a copy of the weights, so that other threads can read them during a step."""
+        with self._turns:
+            self._changed(publish=True)
+
+    def _changed(self, publish: bool = False) -> None:
+        self._published = (self.policy.get_weights(), self.policy_version) if publish else None
 
     def _learn_on_batch(
         self, batch: SampleBatch, num_sgd_iter: int, sgd_minibatch_size: int, num_steps_sampled: int | None
@@ -125,6 +144,7 @@ class RolloutWorker(ParallelIteratorWorker):
                 stats = apply_gradients(self.policy, self.optimizer, grads, self.config.grad_clip, info)
             finally:
                 self.sampler.policy_version += 1  # as above: `policy.learned` comes after the step
+                self._changed()
             return stats | {"lr": Mean.of(lr)}
 
     def compute_apply(self, batch: SampleBatch) -> dict[str, Any]:
@@ -133,12 +153,15 @@ class RolloutWorker(ParallelIteratorWorker):
         return info | self.apply_gradients(grads, info)
 
     def get_weights(self) -> dict[str, Array]:
-        """A copy of the weights, by name."""
-        with self._turns:
-            return self.policy.get_weights()
+        """A copy of the weights, by name: all of one version, the newest whole one."""
+        return self.get_versioned_weights()[0]
 
     def get_versioned_weights(self) -> tuple[dict[str, Array], int]:
         """A copy of the weights, and the version that they are of."""
+        published = self._published
+        if published is not None and self._turns.are_anothers:
+            weights, version = published
+            return {name: weight.copy() for name, weight in weights.items()}, version
         with self._turns:
             return self.policy.get_weights(), self.policy_version
 
@@ -149,6 +172,7 @@ class RolloutWorker(ParallelIteratorWorker):
         """
         with self._turns:
             self.sampler.set_weights(weights, self.policy_version + 1 if policy_version is None else policy_version)
+            self._changed()
             if num_steps_sampled is not None:
                 self.policy.num_steps_sampled = num_steps_sampled
 
@@ -164,7 +188,10 @@ class RolloutWorker(ParallelIteratorWorker):
     def apply(self, fn: Callable[..., Any], *args: Any) -> Any:
         """`fn(self, *args)`, here."""
         with self._turns:
-            return fn(self, *args)
+            try:
+                return fn(self, *args)
+            finally:
+                self._changed(publish=self._published is not None)
 
     def close(self) -> None:
         """Close the envs."""

@@ -12,11 +12,11 @@ import pytest
 
 import flowrl as fl
 from flowrl.batch import SampleBatch
-from flowrl.errors import NotOpenError, QueueClosedError
+from flowrl.errors import ConfigError, NotOpenError, QueueClosedError
 from flowrl.learner.learner_thread import LearnerThread
-from flowrl.ops import Concurrently, Dequeue, Enqueue, UpdateTargetNetwork
+from flowrl.ops import Concurrently, Dequeue, Enqueue, ParallelRollouts, UpdateTargetNetwork
 from flowrl.rollout.worker_set import WorkerSet
-from tests.policies import NUM_LAYERS, NUM_WEIGHTS, ConstantConfig
+from tests.policies import NUM_LAYERS, NUM_WEIGHTS, Constant, ConstantConfig
 
 
 def batch_of(count=2, **columns):
@@ -194,3 +194,87 @@ def test_it_opens_the_workers_it_trains_and_closes_them_with_the_run(engine):
         assert workers.is_open
     assert not workers.is_open
     assert float(next(iter(workers.local_worker().get_weights().values())).max()) == -1.0
+
+
+class Sleeper(Constant):
+    """A learner that is put to sleep in its third step."""
+
+    gate = threading.Event()
+    asleep = threading.Event()
+
+    def loss(self, batch):
+        if "sleep" in batch:
+            self.asleep.set()
+            self.gate.wait(60)
+        return super().loss(batch)
+
+
+class SleeperConfig(fl.AlgorithmConfig):
+    def make_policy(self, observation_space, action_space, seed):
+        return Sleeper(self, observation_space, action_space, seed)
+
+
+@pytest.fixture
+def sleeping_learner(on_ray):
+    """The workers of a learner in a step that lasts, its third."""
+    Sleeper.gate.clear()
+    Sleeper.asleep.clear()
+    workers = WorkerSet(SleeperConfig(env="CartPole-v1"))
+    learner = LearnerThread(workers.local_worker())
+    batches = [batch_of(), batch_of(), batch_of(sleep=np.zeros(2))]
+    with plan_of(learner, batches).run() as stream:
+        assert [next(stream)[2], next(stream)[2]] == [2, 2]
+        assert Sleeper.asleep.wait(20)
+        yield workers
+        Sleeper.gate.set()
+
+
+def test_while_a_step_lasts_weights_are_read_without_waiting(sleeping_learner):
+    workers = sleeping_learner
+    began = time.monotonic()
+    weights, version = workers.local_worker().get_versioned_weights()
+    assert time.monotonic() - began < 1
+    assert version == 2 and {float(array.max()) for array in weights.values()} == {-2.0}
+    next(iter(weights.values()))[:] = 7.0  # a copy: nobody else sees it
+    assert {float(array.max()) for array in workers.local_worker().get_weights().values()} == {-2.0}
+
+
+def test_a_run_can_be_left_while_a_step_lasts_and_the_last_whole_weights_stay(on_ray):
+    Sleeper.gate.clear()
+    Sleeper.asleep.clear()
+    workers = WorkerSet(SleeperConfig(env="CartPole-v1"))
+    learner = LearnerThread(workers.local_worker())
+    with plan_of(learner, [batch_of(), batch_of(sleep=np.zeros(2)), batch_of()]).run() as stream:
+        next(stream)
+        assert Sleeper.asleep.wait(20)
+        began = time.monotonic()
+    assert time.monotonic() - began < 5
+    assert {float(array.max()) for array in workers.local_worker().get_weights().values()} == {-1.0}
+    Sleeper.gate.set()
+
+
+def test_on_several_devices_it_learns_what_it_learns_on_one(serial):
+    """`devices=` of its own, or of the config; PPO's loss in float64 agrees to 1e-6 in tests/learner/test_devices.py."""
+
+    def weights_after(**settings):
+        devices = settings.pop("learner_devices", None)
+        config = fl.DQNConfig(env="CartPole-v1", hiddens=(16,), train_batch_size=33, learning_starts=64, **settings)
+        workers = WorkerSet(config)
+        learner = LearnerThread(workers.local_worker(), devices=devices)
+        rollouts = ParallelRollouts(workers).for_each(Enqueue(learner.inqueue))
+        plan = Concurrently([rollouts, Dequeue(learner.outqueue, check=learner.is_alive)], mode="async", output_indexes=[1])
+        with plan.run() as stream:
+            for _ in range(10):
+                next(stream)
+        return workers.local_worker().get_weights()
+
+    one = weights_after()
+    for settings in ({"devices": ("cpu", "cpu")}, {"learner_devices": ["cpu", "cpu", "cpu"]}):
+        several = weights_after(**settings)
+        assert all(np.allclose(one[name], several[name], atol=1e-5) for name in one)
+
+
+def test_a_device_that_is_not_there_is_an_error_when_the_learner_opens(serial):
+    learner = LearnerThread(workers_of().local_worker(), devices=["cuda:77"])
+    with pytest.raises(ConfigError, match="cuda:77"), plan_of(learner, [batch_of()]).run():
+        pass
