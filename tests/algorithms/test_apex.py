@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import inspect
+import time
 
 import numpy as np
 import pytest
 
 import flowrl as fl
 from flowrl.algorithms import a2c, a3c, apex, dqn, ppo
+from tests.envs import CountEnv
 
 CONFIG = fl.ApexConfig(
     env="CartPole-v1",
@@ -113,3 +115,28 @@ def test_plans_are_short(module, most):
     plans = [inspect.getsource(getattr(module, name)) for name in ("sub_plan", "execution_plan") if hasattr(module, name)]
     code = [line for plan in plans for line in plan.splitlines() if line.strip() and not line.strip().startswith(('"""', "#"))]
     assert len(code) - len(plans) <= most  # without the `def` lines
+
+
+class SlowEnv(CountEnv):
+    """Slower than any patience of a queue should be."""
+
+    def step(self, action):
+        time.sleep(0.02)
+        return super().step(action)
+
+
+def test_a_learner_waits_for_slow_envs(on_ray):
+    """J4: it has no time-out of its own; the counters go on."""
+    config = CONFIG.replace(
+        env=lambda context: SlowEnv(5, "term"),
+        num_envs=1,
+        rollout_fragment_length=8,
+        learning_starts=16,
+        max_weight_sync_delay=8,
+        engine="ray",
+    )
+    with config.build() as trainer:
+        results = [trainer.train() for _ in range(3)]
+        while results[-1]["num_weight_syncs"] < 4:
+            results.append(trainer.train())
+    assert results[-1]["num_steps_trained"] > results[0]["num_steps_trained"] > 0

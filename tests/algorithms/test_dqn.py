@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 import flowrl as fl
 from flowrl.algorithms import dqn
+from flowrl.ops import Concurrently, ParallelRollouts, Replay, StoreToReplayBuffer, TrainOneStep, UpdatePriorities
+from flowrl.replay.local_buffer import LocalReplayBuffer
 
 CONFIG = fl.DQNConfig(
     env="CartPole-v1",
@@ -86,8 +89,6 @@ def test_the_replay_buffer_starts_at_learning_starts():
 def test_priorities_follow_the_td_errors(serial):
     """After training, the rows of the buffer have priorities of their own."""
     config = CONFIG.replace(prioritized_replay=True, train_batch_size=64)
-    from flowrl.ops import Concurrently, ParallelRollouts, Replay, StoreToReplayBuffer, TrainOneStep, UpdatePriorities
-    from flowrl.replay.local_buffer import LocalReplayBuffer
 
     workers, buffer = fl.WorkerSet(config), LocalReplayBuffer(*config.replay_settings)
     store = ParallelRollouts(workers).for_each(StoreToReplayBuffer(local_buffer=buffer))
@@ -98,3 +99,26 @@ def test_priorities_follow_the_td_errors(serial):
         again, _ = next(stream)
     assert len(set(batch["weights"].tolist())) == 1  # all alike before the first update
     assert len(set(again["weights"].tolist())) > 1
+
+
+@pytest.mark.parametrize("learning_starts", [0, 500])
+def test_round_robin_of_storing_and_training_starts_by_itself(learning_starts):
+    """F3: the learner waits for rows that only the branch beside it brings."""
+    config = CONFIG.replace(learning_starts=learning_starts)
+    with dqn.execution_plan(fl.WorkerSet(config), config).run(engine="serial") as stream:
+        sampled = [next(stream)["num_steps_sampled"] for _ in range(4)]
+    assert sampled[0] >= learning_starts and sampled == sorted(set(sampled))
+
+
+def test_after_each_result_all_workers_have_the_learners_weights(engine):
+    """F6: a synchronous plan."""
+    config = CONFIG.replace(num_workers=2, lr=0.1)
+    workers = fl.WorkerSet(config)
+    first = None
+    with dqn.execution_plan(workers, config).run() as stream:
+        for _ in range(3):
+            next(stream)
+            local, *remote = workers.foreach_worker(lambda worker: {name: w.copy() for name, w in worker.get_weights().items()})
+            assert all(np.array_equal(local[name], other[name]) for other in remote for name in local)
+            assert first is None or not np.array_equal(first, next(iter(local.values())))
+            first = next(iter(local.values()))
