@@ -61,22 +61,24 @@ GROUPS = {
     ),
     "Where it runs": (
         "Every worker and every env has a seed of its own, made from `seed`. The same settings give the same run on the serial engine, "
-        "and for PPO and A2C, whose plans have barriers only, on Ray too.",
+        "and for PPO, A2C and DQN, whose rollouts are barriers, on Ray too.",
         ("num_workers", "num_envs", "resources_per_worker", "engine", "seed"),
     ),
     "Batches": (
         "A round of sampling gives `max(1, num_workers) * num_envs * rollout_fragment_length` rows. Rounds are joined until there are "
-        "`train_batch_size` of them: where that is no multiple of a round, a train batch is larger.",
+        "`train_batch_size` of them: where that is no multiple of a round, a train batch is larger. Where rows are replayed (DQN, Ape-X) "
+        "or gradients come from the workers (A3C) it is otherwise: see there.",
         ("rollout_fragment_length", "train_batch_size"),
     ),
     "Learning": (
         "A schedule is a list of points. `lr_schedule=[(0, 1e-3), (100_000, 0.0)]` falls in a straight line: 5e-4 after 50,000 env steps, "
         "0 from 100,000 on.",
-        ("gamma", "lr", "lr_schedule", "grad_clip"),
+        ("gamma", "lr", "lr_schedule", "grad_clip", "devices"),
     ),
     "The network, and what it sees": (
-        "By default an actor and a critic of their own, each an MLP of `hiddens` with tanh. What `observation_filter` and "
-        "`normalize_rewards` have learned is part of the weights: all workers share it, and it is saved with the policy.",
+        "By default an actor and a critic of their own, each an MLP of `hiddens` with tanh; DQN and Ape-X: Q-values by one with relu. "
+        "What `observation_filter` and `normalize_rewards` have learned is part of the weights: all workers share it, and it is saved "
+        "with the policy.",
         ("hiddens", "model", "observation_filter", "normalize_rewards"),
     ),
     "Results": (
@@ -119,19 +121,25 @@ def page() -> str:
     groups = {**GROUPS, "More": ("", [name for name in base if name not in grouped])}
     parts = [HEAD, "## Of every algorithm\n"]
     parts += [_group(f"### {title}", word, [base[name] for name in names]) for title, (word, names) in groups.items() if names]
-    parts += [_algorithm(name, base) for name in known_algorithms()]
+    parts += [_algorithm(name) for name in known_algorithms()]
     return "\n".join([*parts, OWN_CONFIG])
 
 
-def _algorithm(name: str, base: dict[str, Setting]) -> str:
-    """What an algorithm adds to the base's settings, and the defaults that it changes."""
+def _algorithm(name: str) -> str:
+    """What an algorithm adds to the settings of the one it extends, or of all: new ones, those that say something else, other defaults."""
     config = find_algorithm(name).config_class()
+    extended = config.__mro__[1]
+    before = settings_of(extended)
     settings = settings_of(config).values()
-    own = [setting for setting in settings if setting.name not in base]
-    changed = [setting for setting in settings if setting.name in base and setting.default != base[setting.name].default]
-    defaults = [f"`{setting.name}={setting.default!r}`" for setting in changed]
-    word = f"`fl.{config.__name__}`, `flowrl train {name}`. " + (f"Other defaults: {', '.join(defaults)}." if defaults else "")
-    return _group(f"## {name.upper()}", word.strip(), own)
+    own = [setting for setting in settings if setting.name not in before or setting.text != before[setting.name].text]
+    changed = [setting for setting in settings if setting not in own and setting.default != before[setting.name].default]
+    defaults = ", ".join(f"`{setting.name}={setting.default!r}`" for setting in changed)
+    words = [
+        f"`fl.{config.__name__}`, `flowrl train {name}`.",
+        "" if extended is AlgorithmConfig else f"All settings of `fl.{extended.__name__}`" + (", and these." if own else "."),
+        f"Other defaults: {defaults}." if defaults else "",
+    ]
+    return _group(f"## {name.upper()}", " ".join(filter(None, words)), own)
 
 
 def _group(title: str, word: str, settings: Sequence[Setting] | Iterable[Setting]) -> str:

@@ -16,6 +16,9 @@ Every operator, from its docstring (`python docs/list_operators.py` writes this 
 """
 THINGS = (
     flowrl.WorkerSet,
+    flowrl.LearnerThread,
+    flowrl.ReplayActor,
+    flowrl.LocalReplayBuffer,
     flowrl.Queue,
     flowrl.create_colocated,
     flowrl.ParallelIteratorWorker,
