@@ -1,5 +1,5 @@
-"""All benchmarks, side by side with their peers: `python -m benchmarks [local] [acting] [replay] [shards] [idle] [peers]`; without a word,
-all.
+"""All benchmarks, side by side with their peers: `python -m benchmarks [local] [acting] [replay] [dqn] [shards] [idle] [peers]`;
+without a word, all.
 
 "peers" runs the scripts in `benchmarks/peers` once, unchanged, so that their own figures stand beside the pairs.
 """
@@ -14,9 +14,9 @@ from pathlib import Path
 
 import ray
 
-from benchmarks import acting, idle, local, replay, shards
+from benchmarks import acting, dqn, idle, local, replay, shards
 
-ALL = ["local", "acting", "replay", "shards", "idle", "peers"]
+ALL = ["local", "acting", "replay", "dqn", "shards", "idle", "peers"]
 PEERS = Path(__file__).parent / "peers"
 
 
@@ -38,6 +38,8 @@ def main(wanted: list[str]) -> None:
         missed += [row for row in acting.run() if row.ratio < row.at_least]
     if "replay" in chosen:
         missed += [row for row in replay.run() if row.ratio < row.at_least]
+    if "dqn" in chosen:
+        missed += [row for row in dqn.run() if row.ratio < row.at_least]
     if "shards" in chosen or "idle" in chosen:
         ray.init(num_cpus=4, include_dashboard=False, log_to_driver=False, logging_level="error")
     if "shards" in chosen:

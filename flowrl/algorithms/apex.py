@@ -10,7 +10,6 @@ from types import MappingProxyType
 from typing import Any
 
 import numpy as np
-import torch
 
 from flowrl.algorithms.dqn import DQNConfig, DQNPolicy, prepared, targets
 from flowrl.batch import SampleBatch
@@ -118,8 +117,8 @@ class ApexPolicy(DQNPolicy):
         """
         fragment = super().postprocess(fragment)
         chosen = np.take_along_axis(self.q_values(fragment["obs"]), self.action_indices(fragment)[:, None], axis=1)[:, 0]
-        next_values = torch.from_numpy(self.q_values(fragment["new_obs"]).max(axis=1))
-        priorities = np.abs(chosen - targets(fragment, next_values).numpy()) + self.config.prioritized_replay_eps
+        next_values = self.q_values(fragment["new_obs"]).max(axis=1)
+        priorities = np.abs(chosen - targets(fragment, next_values)) + self.config.prioritized_replay_eps
         return fragment.with_columns(priorities=priorities.astype(np.float32))
 
 

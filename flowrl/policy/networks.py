@@ -102,25 +102,23 @@ class QNetwork(nn.Module):
     def gradients(self, activations: Sequence[torch.Tensor], slopes: torch.Tensor) -> list[torch.Tensor]:
         """A loss's gradient in the order of `parameters()`, where its derivative by the Q-values is `slopes` `[N, A]`.
 
-        What autograd finds, without its graph: the same products, and no books kept for the few small ones beside them.
+        What autograd finds, without its graph.
         """
         hidden = activations[-1]
-        heads = (
-            [(self.q, slice(None), slopes)]
-            if not self.dueling
-            else [
-                (self.value, self.halves[0], slopes.sum(dim=1, keepdim=True)),
-                (self.advantage, self.halves[1], slopes - slopes.mean(dim=1, keepdim=True)),
-            ]
-        )
-        found = [gradient for _, units, by_head in heads for gradient in _of_layer(hidden[:, units], by_head)]
-        if self.trunk:
-            slopes = torch.cat([by_head.mm(head.weight) for head, _, by_head in heads], dim=1)
-        for at in reversed(range(len(self.trunk))):
+        if self.dueling:
+            of_value, of_advantage = self.halves
+            by_value, by_advantages = slopes.sum(dim=1, keepdim=True), slopes - slopes.mean(dim=1, keepdim=True)
+            found = _of_layer(hidden[:, of_value], by_value) + _of_layer(hidden[:, of_advantage], by_advantages)
+            slopes = torch.cat([by_value.mm(self.value.weight), by_advantages.mm(self.advantage.weight)], dim=1)
+        else:
+            found = _of_layer(hidden, slopes)
+            slopes = slopes.mm(self.q.weight)
+        layer: Any
+        for at, layer in reversed(list(enumerate(self.trunk))):
             slopes *= activations[at + 1].sign()  # relu's derivative
             found = _of_layer(activations[at], slopes) + found
             if at:
-                slopes = slopes.mm(self.trunk[at].weight)
+                slopes = slopes.mm(layer.weight)
         return found
 
 
@@ -131,6 +129,7 @@ class DenseQ:
         self.trunk = dense_layers(network.trunk)
         self.halves = network.halves
         self.heads = [dense_layers([head]) for head in ([network.value, network.advantage] if network.dueling else [network.q])]
+        self.dtype = self.heads[0][0][0].dtype
 
     def __call__(self, inputs: Array) -> Array:
         """The same bits whatever the number of threads."""

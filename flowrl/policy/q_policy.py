@@ -87,7 +87,7 @@ class QPolicy(Policy, ABC):
             with torch.no_grad(), one_thread():
                 values = self.evaluate(self.network, obs).numpy()
         else:
-            values = self._dense(self._rows(obs).astype(np.float32, copy=False))
+            values = self._dense(self._rows(obs).astype(self._dense.dtype, copy=False))
         if not np.isfinite(values).all():
             raise FloatingPointError("the network gave NaN or infinity for these observations: look at its weights and its input")
         return values
@@ -104,6 +104,11 @@ class QPolicy(Policy, ABC):
     def network_input(self, obs: Array) -> torch.Tensor:
         """What `evaluate` shows the network of observations `[B, ...]`: in its dtype, normalised, flat for the MLP."""
         return torch.tensor(self._rows(obs), dtype=self._first.dtype)
+
+    @property
+    def is_on_cpu(self) -> bool:
+        """Whether numpy can look at the network."""
+        return self._first.device.type == "cpu"
 
     def action_indices(self, batch: SampleBatch) -> Array:
         """Which of the A values belongs to each row's action, `[B]` (int64, a new array)."""
@@ -163,7 +168,7 @@ class QPolicy(Policy, ABC):
         self._first = next(iter(self._parameters.values()))
         self._seen = self._first.data_ptr()
         self.target.eval().to(self._first.dtype)
-        self._dense = DenseQ(self.network) if isinstance(self.network, QNetwork) else None
+        self._dense = DenseQ(self.network) if type(self.network) is QNetwork else None
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         # A copy's layers have to be views of the copy's network.

@@ -1,15 +1,19 @@
 """DQN's settings and its loss, against what one computes by hand."""
 
+import hashlib
 import math
 
 import gymnasium as gym
 import numpy as np
 import pytest
+import torch
 
 from flowrl.algorithms.dqn import DQNConfig, DQNPolicy
 from flowrl.batch import SampleBatch
 from flowrl.errors import ConfigError
 from flowrl.learner import compute_gradients
+from flowrl.policy import Policy
+from tests.policy.threads import with_other_threads
 
 OBS = gym.spaces.Box(-1, 1, (1,), np.float32)
 NETWORK, TARGET = [1.0, 3.0], [7.0, 5.0]
@@ -138,3 +142,83 @@ def test_steps_along_the_gradient_bring_values_to_their_targets(dueling):
 def test_settings_that_do_not_fit_are_refused(settings, message):
     with pytest.raises(ConfigError, match=message):
         DQNConfig(**settings)
+
+
+def learned_by(hiddens, num_rows: int, weighted: bool, **settings) -> tuple[DQNPolicy, SampleBatch]:
+    """A policy of three actions whose target is another network, and rows with errors on both sides of 1."""
+    spaces = gym.spaces.Box(-1, 1, (5,), np.float32), gym.spaces.Discrete(3, start=1)
+    mine, other = (DQNConfig(seed=seed, hiddens=hiddens, **settings).make_policy(*spaces, np.random.SeedSequence(0)) for seed in (0, 1))
+    mine.target.load_state_dict(other.network.state_dict())
+    rng = np.random.default_rng(0)
+    columns = {
+        "obs": rng.standard_normal((num_rows, 5)).astype(np.float32),
+        "new_obs": rng.standard_normal((num_rows, 5)).astype(np.float32),
+        "actions": rng.integers(1, 4, num_rows),
+        "rewards": rng.normal(0, 2, num_rows).astype(np.float32),
+        "terminateds": rng.random(num_rows) < 0.3,
+        "discounts": rng.uniform(0.5, 1, num_rows).astype(np.float32),
+    }
+    return mine, SampleBatch(columns | ({"weights": rng.random(num_rows).astype(np.float32)} if weighted else {}))
+
+
+def found_by(backward, mine: DQNPolicy, rows: SampleBatch):
+    mine.network.zero_grad()
+    stats = backward(mine, rows)
+    return [parameter.grad for parameter in mine.network.parameters()], {name: np.asarray(value) for name, value in stats.items()}
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-4), (torch.float64, 1e-10)])
+@pytest.mark.parametrize("hiddens", [(), (8,), (7, 5), (300, 21, 4)], ids=str)
+@pytest.mark.parametrize("num_rows", [1, 64])
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("double_q", [False, True])
+@pytest.mark.parametrize("dueling", [False, True])
+def test_the_gradient_by_hand_is_that_of_the_loss(dtype, tolerance, hiddens, num_rows, weighted, double_q, dueling):
+    mine, rows = learned_by(hiddens, num_rows, weighted, double_q=double_q, dueling=dueling)
+    mine.network.to(dtype)
+    mine.q_values(rows["obs"])  # which looks at the network anew
+    by_hand, own_stats = found_by(DQNPolicy.backward, mine, rows)
+    by_autograd, stats = found_by(Policy.backward, mine, rows)
+    for own, other in zip(by_hand, by_autograd, strict=True):
+        assert own.dtype == dtype
+        np.testing.assert_allclose(own, other, rtol=tolerance, atol=tolerance / 100)
+    assert own_stats.keys() == stats.keys()
+    for name, values in stats.items():
+        np.testing.assert_allclose(own_stats[name], values, rtol=1e-4, atol=1e-6)
+
+
+def test_a_loss_of_ones_own_is_what_is_learned():
+    class Doubled(DQNPolicy):
+        def loss(self, batch):
+            loss, stats = super().loss(batch)
+            return 2 * loss, stats
+
+    ours, rows = learned_by((8,), 16, weighted=False)
+    spaces = gym.spaces.Box(-1, 1, (5,), np.float32), gym.spaces.Discrete(3, start=1)
+    theirs = Doubled(ours.config, *spaces, np.random.SeedSequence(0))
+    theirs.target.load_state_dict(ours.target.state_dict())
+    once, twice = compute_gradients(ours, rows)[0], compute_gradients(theirs, rows)[0]
+    assert all(np.allclose(2 * once[name], twice[name], rtol=1e-4, atol=1e-6) for name in once)
+
+
+def test_a_parameter_that_is_held_gets_no_gradient():
+    mine, rows = learned_by((8,), 16, weighted=False)
+    mine.network.trunk.requires_grad_(False)
+    gradients, _ = found_by(DQNPolicy.backward, mine, rows)
+    held = [not parameter.requires_grad for parameter in mine.network.parameters()]
+    assert [gradient is None for gradient in gradients] == held and sum(held) == 2
+
+
+def digest() -> str:
+    """Of gradients, for small and large layers and few and many rows."""
+    sha = hashlib.sha256()
+    for hiddens, dueling in (((8,), True), ((256, 256), True), ((256, 256), False), ((512,), True)):
+        for num_rows in (1, 64, 300):
+            mine, rows = learned_by(hiddens, num_rows, weighted=True, dueling=dueling)
+            for gradient in compute_gradients(mine, rows)[0].values():
+                sha.update(gradient.tobytes())
+    return sha.hexdigest()
+
+
+def test_gradients_have_the_same_bits_with_one_thread_and_with_two():
+    assert digest() == with_other_threads("from tests.algorithms.test_dqn_loss import digest; print(digest())")

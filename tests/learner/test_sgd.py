@@ -287,3 +287,25 @@ def test_norm_and_clipping_are_those_of_torch(grad_clip):
         peer.grad = gradient.clone()
     assert stats["grad_norm"].value == torch.nn.utils.clip_grad_norm_(peers, math.inf if grad_clip is None else grad_clip).item()
     assert all(torch.equal(-parameter, peer.grad) for parameter, peer in zip(parameters, peers))
+
+
+def test_what_an_optimizer_remembers_of_a_gradient_ends_at_zero_and_not_at_the_slow_numbers_next_to_it():
+    policy = Line()
+    optimizer = torch.optim.Adam(policy.named_parameters().values(), fused=True)
+    remembered = []
+    for step in range(900):  # a gradient of 1, and then none at all
+        apply_gradients(policy, optimizer, {"w": np.float32([step == 0]), "unused": np.zeros(2, np.float32)})
+        remembered.append(optimizer.state[policy.w]["exp_avg"].item())
+    # 0.1 * 0.9^n is below 1.2e-38, the smallest float32 of full precision, from n = 808 on
+    assert remembered[807] > 1.1e-38 and remembered[808:] == [0.0] * 92
+
+
+@pytest.mark.parametrize("flushed", [False, True])
+def test_a_processors_setting_for_the_smallest_numbers_is_left_as_it_was(flushed):
+    policy = Line()
+    torch.set_flush_denormal(flushed)
+    try:
+        learn_on_batch(policy, plain_sgd(policy, 0.1), line_batch([1, 2]), np.random.default_rng(0))
+        assert (torch.tensor(1e-38) / 4 == 0).item() is flushed
+    finally:
+        torch.set_flush_denormal(False)

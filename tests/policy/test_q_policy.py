@@ -175,8 +175,9 @@ def test_observations_of_any_dtype_and_shape_go_through(dtype):
     assert mine.q_values(obs) == pytest.approx(mine.evaluate(mine.network, obs).detach().numpy(), rel=1e-4, abs=1e-3)
 
 
-def test_a_network_made_float64_is_followed_by_acting_and_learning():
-    mine, obs = policy(), observations(4)
+@pytest.mark.parametrize("width", [3, 600])
+def test_a_network_made_float64_is_followed_by_acting_and_learning(width):
+    mine, obs = policy(gym.spaces.Box(-1, 1, (width,)), hiddens=(300,)), np.zeros((4, width), np.float32)
     mine.network.double()
     assert mine.q_values(obs).dtype == np.float64
     assert [mine.evaluate(network, obs).dtype for network in (mine.network, mine.target)] == [torch.float64] * 2
@@ -213,6 +214,15 @@ def test_a_model_of_the_users_own_acts_and_learns_as_one_network(beside):
     mine.network.seen += 1
     mine.update_target()
     assert mine.target.seen.item() == 1 and "seen" in mine.get_weights()
+
+
+def test_a_model_that_changes_the_q_network_acts_and_learns_by_what_it_makes_of_it():
+    class Doubled(QNetwork):
+        def forward(self, obs):
+            return 2 * super().forward(obs)
+
+    mine = policy(model=lambda space, num_actions: Doubled(3, num_actions, (8,), dueling=False))
+    assert np.array_equal(mine.q_values(observations(4)), 2 * QNetwork.forward(mine.network, torch.tensor(observations(4))).detach())
 
 
 @pytest.mark.parametrize(
