@@ -58,7 +58,8 @@ class Measuring:
         )
         self.processes.append(process)
         out, errors = process.communicate()
-        outcome: Outcome = json.loads(out) if process.returncode == 0 else {}
+        # Before it there may be what Ray's workers print.
+        outcome: Outcome = json.loads(out.splitlines()[-1]) if process.returncode == 0 else {}
         return outcome or errors
 
     def __enter__(self) -> Measuring:

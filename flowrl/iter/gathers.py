@@ -87,13 +87,13 @@ class _Gather(StageObject):
     def ask_the_parked(self) -> None:
         """Ask each parked shard that may have something by now, once: it tells whether it has."""
         for shard in self.live:
-            if shard.num_parked and not shard.calls and (shard.has_heard or self.run.retrying):
+            if shard.num_parked and not shard.calls and (shard.has_heard or (self.run.retrying and shard.may_hear_others)):
                 self.unpark(shard)
 
     @property
     def nothing_yet(self) -> Signal:
         """PENDING while a call is on its way, or somebody outside the run may reach a parked shard; else BLOCKED."""
-        if not self.num_parked or any(shard.calls for shard in self.live):
+        if not self.num_parked or any(len(shard.calls) > shard.num_ready for shard in self.live):
             return PENDING
         outside = self.run.engine.clock == "real" and any(shard.num_parked and shard.may_hear_others for shard in self.live)
         return PENDING if outside else BLOCKED

@@ -42,6 +42,8 @@ RETRY_S = 0.25
 COUNTED_ITEM_S = 0.001
 TOLD_S = 2.0
 """How long the end of a run waits for them."""
+HEAR_EVERY_S = 0.1
+"""How often the run looks at them: all at once, and it is not woken by them, since who waits for an item would only go to sleep again."""
 MAX_TOLD = 64
 """How many calls that nobody waits for may be on their way before the run looks at them."""
 MAX_TOLD_EACH = 16
@@ -80,7 +82,7 @@ class Run:
         self.notified: set[Any] = set()
         self.stack = ExitStack()
         self.draw = Draw(engine.seed) if isinstance(engine, SerialEngine) else None
-        self.looked = 0.0
+        self.looked = self.heard = 0.0
         self.num_sleeps = 0
         """Sleeps since the last look at all calls."""
         self.started_s = time.monotonic()
@@ -145,11 +147,12 @@ class Run:
         if to is not None:
             on_their_way = self.told_to[to]
             on_their_way.append(call)
+            if len(on_their_way) > MAX_TOLD_EACH:
+                self._hear(list(on_their_way))
             while len(on_their_way) > MAX_TOLD_EACH:
                 self._mark_ready(self.engine.wait([on_their_way[0]])[0])
         if len(self.pending) > MAX_TOLD:  # a plan that never sleeps would never look at them
-            calls = [call for call, (stage, _) in self.pending.items() if isinstance(stage, _Told)]
-            self._mark_ready(self.engine.wait(calls, 0, len(calls))[0])
+            self._hear(self._calls_told())
 
     def knows_dead(self, actor: Any) -> bool:
         """Whether the run has told of this actor's (or handle's) death."""
@@ -227,11 +230,26 @@ class Run:
 
     def hear_the_told(self) -> None:
         """At the end: raise the errors of calls that nobody waited for, one a time."""
-        calls = [call for call, (stage, _) in self.pending.items() if isinstance(stage, _Told)]
+        calls = self._calls_told()
         if calls:
             self._mark_ready(self.engine.wait(calls, TOLD_S, len(calls))[0])
         if self.told:
             raise self.told.pop(0)
+
+    def _calls_told(self) -> list[Any]:
+        return [call for call, (_, shard) in self.pending.items() if shard is None]
+
+    def _hear(self, told: list[Any]) -> None:
+        """See which of these calls are done: one look and one fetch for all, each by itself only where one has failed."""
+        self.heard = time.perf_counter()
+        done = self.engine.wait(told, 0, len(told))[0]
+        try:
+            self.engine.results(done)
+        except Exception:
+            self._mark_ready(done)
+        else:
+            for call in done:
+                self.pending.pop(call)[0].forget()
 
     def _has_moved(self) -> bool:
         """Whether something came about since the last time that a branch which was asked before could not know.
@@ -253,9 +271,7 @@ class Run:
             now = time.perf_counter()
             if now - self.looked < LOOK_EVERY_S:
                 return
-            self.looked = now
-            calls = list(self.pending)
-            self._mark_ready(self.engine.wait(calls, 0, len(calls))[0])
+            self._see(now)
         if len(self.pending) < num_pending:
             self.found = True
         if self.told:
@@ -289,46 +305,65 @@ class Run:
 
     @property
     def _retry_s(self) -> float | None:
-        """How long to sleep at most: None for ever, unless somebody outside this run may have reached a source meanwhile."""
+        """None, unless somebody outside this run may have reached a source meanwhile."""
         waits = any(getattr(gather, "num_parked", 0) and gather.nothing_yet is PENDING for gather in self.gathers.values())
         return RETRY_S if waits and self.draw is None else None
 
     def _wait_for_call(self) -> None:
-        calls = list(self.pending)
+        calls, told = self._awaited()
         done: list[Any] = []
         if self.lone_barrier:
-            told = [call for call in calls if isinstance(self.pending[call][0], _Told)]
-            heard = self.engine.wait(told, 0, len(told))[0] if told else []
-            # It needs all of its own, so it sleeps where it gets them.
-            self._mark_ready([call for call in calls if call not in told or call in heard] if told else calls)
-            return
-        if self.num_sleeps >= LOOK_EVERY_SLEEPS:
+            done = calls  # it needs all of its own, so it sleeps where it gets them
+        elif self.num_sleeps >= LOOK_EVERY_SLEEPS:
             self.num_sleeps = 0
             done = self.engine.wait(calls, 0, len(calls))[0]
         if not done:
             start = time.perf_counter()
-            done = self.engine.wait(calls, self._retry_s, 1)[0]
+            done = self.engine.wait(calls, self._timeout_s(told), 1)[0]
             at_once = time.perf_counter() - start < AT_ONCE_S
             self.num_sleeps += LOOK_EVERY_SLEEPS // 2 if at_once else 1
-            self.retrying = not done
+            self.retrying = not done and not told
         self._mark_ready(done)
+        if told and time.perf_counter() - self.heard >= HEAR_EVERY_S:
+            self._hear(told)
+
+    def _see(self, now: float) -> None:
+        """Mark the calls that are done by now."""
+        self.looked = now
+        calls, told = self._awaited()
+        self._mark_ready(self.engine.wait(calls, 0, len(calls))[0])
+        if told and now - self.heard >= HEAR_EVERY_S:
+            self._hear(told)
+
+    def _awaited(self) -> tuple[list[Any], list[Any]]:
+        """The calls that stages wait for, and those that only their error matters of; where there are no others, these for the former."""
+        calls = [call for call, (_, shard) in self.pending.items() if shard is not None]
+        if len(calls) == len(self.pending):
+            return calls, []
+        told = self._calls_told()
+        return (calls, told) if calls else (told, [])
+
+    def _timeout_s(self, told: list[Any]) -> float | None:
+        """How long to sleep at most: None for ever."""
+        return HEAR_EVERY_S if told else self._retry_s
 
     def _wait_for_event(self) -> None:
         """Sleep on calls, queues and threads together. Whoever changes something sets the event, also before we sleep."""
-        for call in list(self.pending):
+        calls, told = self._awaited()
+        oldest = {self.pending[call][1] or call: call for call in reversed(calls)}  # a shard answers in the order of its calls
+        for call in oldest.values():
             if call not in self.notified:
                 self.notified.add(call)
                 self.engine.notify(call, self.event.set)
         for port in self.ports.values():
             if port.outside:
                 port.watch()
-        timeout_s = CHECK_EVERY_S if self.has_checks else self._retry_s
-        self.retrying = not self.event.wait(timeout_s)
+        timeout_s = self._timeout_s(told) or (CHECK_EVERY_S if self.has_checks else None)
+        self.retrying = not self.event.wait(timeout_s) and not told
         self.event.clear()
         self.notified &= self.pending.keys()
         if self.pending:
-            calls = list(self.pending)
-            self._mark_ready(self.engine.wait(calls, 0, len(calls))[0])
+            self._see(time.perf_counter())
 
     def _deadlock(self) -> DeadlockError:
         reasons = [why for stage in self.objects if hasattr(stage, "why_blocked") and (why := stage.why_blocked())]
@@ -352,10 +387,14 @@ class _Told:
     def __init__(self, run: Run, call: Any, to: Any) -> None:
         self.run, self.call, self.to = run, call, to
 
-    def mark_ready(self, shard: None) -> None:
-        """The call is done: keep its error for the consumer."""
+    def forget(self) -> None:
+        """The call is done, without an error."""
         if self.to is not None:
             self.run.told_to[self.to].remove(self.call)
+
+    def mark_ready(self, shard: None) -> None:
+        """The call is done: keep its error for the consumer."""
+        self.forget()
         try:
             self.run.engine.result(self.call)
         except ActorDiedError as error:

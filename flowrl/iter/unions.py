@@ -84,9 +84,9 @@ class UnionStage(StageObject):
                         return BUSY
                     self.busy = True
                 elif x is PENDING:
-                    self.waiting = True
                     if self.strict and not branch.star:
                         return PENDING
+                    self.waiting = True
                 break
             else:
                 x = None

@@ -197,3 +197,17 @@ def test_leaving_ends_what_still_runs(tmp_path, row):
         job, outcome = next(measuring.outcomes([Job(row, 0), Job(endless, 0)]))
     assert (job, outcome["num_steps_sampled"]) == (Job(row, 0), 400)
     assert sorted(process.returncode for process in measuring.processes) == [-signal.SIGTERM, 0]
+
+
+def test_asynchronous_plans_are_measured_after_the_others(row):
+    jobs = [Job(replace(row, is_asynchronous=True), 0), Job(row, 1)]
+    with Measuring(2) as measuring:
+        assert [job for job, _ in measuring.outcomes(jobs)] == jobs[::-1]
+
+
+def test_an_asynchronous_plan_stops_before_its_budget_is_passed(on_ray, tmp_path):
+    settings = {"algorithm": "a3c", "env": "CartPole-v1", "num_workers": 2, "num_envs": 1, "rollout_fragment_length": 30, "hiddens": [4]}
+    (tmp_path / "a3c.json").write_text(json.dumps({**settings, "stop_return": 500, "stop_steps": 2000, "min_steps_per_reporting": 100}))
+    outcome = measure(tmp_path / "a3c.json", ROWS[0].score, seed=0)
+    assert outcome["stopped_by"] == "budget"
+    assert 2000 - 2 * 100 <= outcome["num_steps_sampled"] <= 2000

@@ -38,19 +38,26 @@ def run(row, monkeypatch) -> RunSettings:
     return RunSettings.from_dict(read_settings(ROOT / row.settings))
 
 
-def test_training_stops_at_the_budget_or_at_the_mean_that_is_asked_for(row, run):
-    least = 1.1 * best_cost()
-    wanted = {"ppo_point_mass": -least}.get(row.name, row.each if row.mean is None else row.mean)
-    assert run.stop.mean_return == pytest.approx(wanted, rel=1e-3)
-    assert run.stop.steps == BUDGETS[row.name]
+def test_training_stops_within_the_budget_and_not_before_the_bar(row, run):
+    bar = {"ppo_point_mass": -1.1 * best_cost(), "dqn_frozenlake": 1.0}.get(row.name, row.each if row.mean is None else row.mean)
+    assert run.stop.mean_return >= bar - 1e-3 * abs(bar)
+    assert run.stop.steps <= BUDGETS[row.name]
 
 
-def test_whole_train_batches_and_whole_reports_make_up_the_budget(row, run):
-    round_steps = run.config.num_envs * run.config.rollout_fragment_length
-    assert run.config.train_batch_size % round_steps == 0
-    assert run.stop.steps % max(run.config.train_batch_size, run.config.min_steps_per_reporting) == 0
-    assert run.config.min_steps_per_reporting % run.config.train_batch_size == 0 or run.config.min_steps_per_reporting == 0
-    assert run.config.metrics_num_episodes == NUM_EPISODES
+def test_whole_rounds_and_whole_reports_make_up_the_budget(row, run):
+    config = run.config
+    batch = config.fragment_rows if "buffer_size" in config else config.train_batch_size
+    assert config.metrics_num_episodes == NUM_EPISODES
+    if not row.is_asynchronous:
+        assert batch % config.fragment_rows == 0
+        assert config.min_steps_per_reporting % batch == 0
+        assert run.stop.steps % max(batch, config.min_steps_per_reporting) == 0
+
+
+def test_asynchronous_rows_run_on_ray_with_two_workers_and_three_seeds(row, run):
+    assert row.is_asynchronous == (run.algorithm.name in ("apex", "a3c"))
+    assert (run.config.engine_name, run.config.num_workers) == (("ray", 2) if row.is_asynchronous else ("serial", 0))
+    assert row.seeds == ((0, 1, 2) if row.is_asynchronous else (0, 1, 2, 3, 4))
 
 
 def test_each_row_starts_from_a_file_without_a_seed_of_its_own(row):
