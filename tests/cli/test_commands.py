@@ -28,7 +28,8 @@ def test_help_of_a_command_names_its_options(flowrl):
 def test_list_has_a_line_for_each_algorithm(flowrl):
     code, out, _ = flowrl("list")
     assert code == 0
-    assert re.search(r"^a2c  A2C: ", out, re.MULTILINE) and re.search(r"^ppo  PPO: ", out, re.MULTILINE)
+    listed = dict(re.findall(r"^(\w+) +(\S+):", out, re.MULTILINE))
+    assert listed == {"a2c": "A2C", "a3c": "A3C", "apex": "Ape-X", "dqn": "DQN", "ppo": "PPO"}
 
 
 def test_help_and_list_load_nothing_heavy(python):
