@@ -324,7 +324,8 @@ class Run:
             self.num_sleeps += LOOK_EVERY_SLEEPS // 2 if at_once else 1
             self.retrying = not done and not told
         self._mark_ready(done)
-        if told and time.perf_counter() - self.heard >= HEAR_EVERY_S:
+        # A barrier hears them with each round: a round made with weights that were refused is one too many.
+        if told and (self.lone_barrier or time.perf_counter() - self.heard >= HEAR_EVERY_S):
             self._hear(told)
 
     def _see(self, now: float) -> None:
