@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeAlias, overload
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Array", "EpisodeStats", "Origin", "SampleBatch"]
+__all__ = ["Array", "EpisodeStats", "Origin", "SampleBatch", "minibatch_rows"]
 
 Array: TypeAlias = npt.NDArray[Any]
 
@@ -110,14 +110,8 @@ class SampleBatch:
 
     def minibatches(self, size: int, rng: np.random.Generator) -> Iterator[SampleBatch]:
         """Every row once, in batches of `size` shuffled rows; the last one holds what is left. Size 0: the whole batch as it is."""
-        if size < 0:
-            raise ValueError(f"minibatch size {size}: give the number of rows, or 0 for the whole batch")
-        if size == 0 or size >= self.count:
-            yield self[:]
-            return
-        order = rng.permutation(self.count)
-        for start in range(0, self.count, size):
-            yield self[order[start : start + size]]
+        for rows in minibatch_rows(self.count, size, rng):
+            yield self[rows]
 
     def split(self, size: int) -> list[SampleBatch]:
         """Every row once, in order, in batches of `size` rows; the last one holds what is left.
@@ -158,6 +152,18 @@ class SampleBatch:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _restored, (self._columns, self.origin, self.episodes)
+
+
+def minibatch_rows(count: int, size: int, rng: np.random.Generator) -> Iterator[Array | slice]:
+    """The rows of each of a batch's minibatches, `count` in all: shuffled row numbers, or a slice where one minibatch is all of them."""
+    if size < 0:
+        raise ValueError(f"minibatch size {size}: give the number of rows, or 0 for the whole batch")
+    if size == 0 or size >= count:
+        yield slice(None)
+        return
+    order = rng.permutation(count)
+    for start in range(0, count, size):
+        yield order[start : start + size]
 
 
 def _restored(columns: dict[str, Array], origin: Origin | tuple[Origin, ...] | None, episodes: tuple[EpisodeStats, ...]) -> SampleBatch:

@@ -27,6 +27,7 @@ from flowrl.iter.nodes import (
     Stage,
     Union,
     is_parallel,
+    queue_of,
     walk,
 )
 from flowrl.iter.opening import shards_of
@@ -140,16 +141,9 @@ def _parameters(node: Node) -> Iterable[tuple[str, str]]:
             yield ("output_indexes", str(sorted(node.outputs)))
 
 
-def _queue_of(node: Node) -> Any:
-    """The queue that a node writes or reads, if it does."""
-    if isinstance(node, Dequeue):
-        return node.queue
-    return node.stage.queue if isinstance(node, Stage) and isinstance(node.stage, Put) else None
-
-
 def _queue_workers(nodes: list[Node]) -> list[QueueWorker]:
     """The learners whose queues the plan writes or reads."""
-    workers = [getattr(_queue_of(node), "other_end", None) for node in nodes]
+    workers = [getattr(queue_of(node), "other_end", None) for node in nodes]
     return list(dict.fromkeys(worker for worker in workers if worker is not None))
 
 
@@ -157,10 +151,10 @@ def _queue_edges(nodes: list[Node], ids: dict[Node, str], flows: Flows | None) -
     writers = [node for node in nodes if isinstance(node, Stage) and isinstance(node.stage, Put)]
     readers = [node for node in nodes if isinstance(node, Dequeue)]
     return [
-        EdgeRecord(ids[writer], ids[reader], "queue", queue_name(_queue_of(writer)), _queue_flow(writer, reader, _queue_of(writer), flows))
+        EdgeRecord(ids[writer], ids[reader], "queue", queue_name(queue_of(writer)), _queue_flow(writer, reader, queue_of(writer), flows))
         for writer in writers
         for reader in readers
-        if _queue_of(writer) is _queue_of(reader)
+        if queue_of(writer) is queue_of(reader)
     ]
 
 
@@ -168,7 +162,7 @@ def _learner_edges(nodes: list[Node], ids: dict[Node, str], learners: dict[Queue
     """From the nodes that feed a learner to it, and from it to those that read what it gives."""
     edges = []
     for node in nodes:
-        shared = _queue_of(node)
+        shared = queue_of(node)
         worker = getattr(shared, "other_end", None)
         if worker is None:
             continue
@@ -228,5 +222,5 @@ def _sources_of(node: Node, nodes: list[Node]) -> list[Node]:
         if isinstance(above, Dequeue):
             worker = getattr(above.queue, "other_end", None)
             fed_by = above.queue if worker is None else worker.inqueue
-            todo.extend(other for other in nodes if not isinstance(other, Dequeue) and _queue_of(other) is fed_by)
+            todo.extend(other for other in nodes if not isinstance(other, Dequeue) and queue_of(other) is fed_by)
     return [source for source in nodes if source in found]

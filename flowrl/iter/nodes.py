@@ -37,6 +37,7 @@ __all__ = [
     "Weight",
     "ZipSource",
     "is_parallel",
+    "queue_of",
     "walk",
 ]
 
@@ -246,6 +247,13 @@ def is_parallel(node: Node) -> bool:
     while isinstance(node, Stage):
         node = node.input
     return isinstance(node, Shards | Actors | SelectShards | ShardUnion | Repartition)
+
+
+def queue_of(node: Node) -> Any:
+    """The queue that a node writes or reads, if it does."""
+    if isinstance(node, Dequeue):
+        return node.queue
+    return node.stage.queue if isinstance(node, Stage) and isinstance(node.stage, Put) else None
 
 
 def walk(root: Node) -> list[Node]:

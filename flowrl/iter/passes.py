@@ -21,11 +21,11 @@ from flowrl.iter.nodes import (
     Gather,
     LocalSource,
     Node,
-    Put,
     Repartition,
     Stage,
     Union,
     is_parallel,
+    queue_of,
     walk,
 )
 from flowrl.iter.opening import shards_of
@@ -96,13 +96,7 @@ def _check_queues(nodes: list[Node]) -> None:
     ends: defaultdict[int, list[Node]] = defaultdict(list)
     queues: dict[int, Any] = {}
     for node in nodes:
-        found = (
-            node.queue
-            if isinstance(node, Dequeue)
-            else node.stage.queue
-            if isinstance(node, Stage) and isinstance(node.stage, Put)
-            else None
-        )
+        found = queue_of(node)
         if found is not None:
             ends[id(found)].append(node)
             queues[id(found)] = found
@@ -192,9 +186,7 @@ def handles_of(node: Node) -> list[Handle]:
         return handles_in(list(node.actors))
     if isinstance(node, LocalSource):
         return handles_in(node.iterable)
-    shared = (
-        node.queue if isinstance(node, Dequeue) else node.stage.queue if isinstance(node, Stage) and isinstance(node.stage, Put) else None
-    )
+    shared = queue_of(node)
     if isinstance(shared, Queue) and shared.other_end is not None:
         return [shared.other_end]
     fn = getattr(node.stage, "fn", None) if isinstance(node, Stage) else None

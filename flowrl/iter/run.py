@@ -21,7 +21,7 @@ from flowrl.iter.engine import Draw, Engine, SerialEngine
 from flowrl.iter.gathers import BarrierGather
 from flowrl.iter.handles import Handle
 from flowrl.iter.naming import label_of
-from flowrl.iter.nodes import Dequeue, LinearStage, Node, Put, Shuffle, Stage, Union, walk
+from flowrl.iter.nodes import Dequeue, LinearStage, Node, Shuffle, Stage, Union, queue_of, walk
 from flowrl.iter.passes import check, named_handles
 from flowrl.iter.queues import Port, Queue
 from flowrl.iter.signals import BUSY, END, PENDING, Signal, with_note
@@ -172,9 +172,7 @@ class Run:
 
     def _open_ports(self, nodes: list[Node]) -> None:
         for node in nodes:
-            shared = node.stage.queue if isinstance(node, Stage) and isinstance(node.stage, Put) else None
-            if isinstance(node, Dequeue):
-                shared = node.queue
+            shared = queue_of(node)
             if shared is None:
                 continue
             if id(shared) not in self.ports:

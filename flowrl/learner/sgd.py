@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import math
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import torch
 
-from flowrl.batch import Array, SampleBatch
+from flowrl.batch import Array, SampleBatch, minibatch_rows
 from flowrl.learner.backward import LossStatistics, backward, two_kinds
 from flowrl.learner.devices import Replicas
 from flowrl.metrics import Mean
@@ -71,7 +71,7 @@ def learn_on_batch(
     epoch: dict[str, Mean] = {}
     with one_thread() if _is_small(parameters, min(sgd_minibatch_size or batch.count, batch.count)) else nullcontext():
         for _ in range(num_sgd_iter):
-            epoch, is_whole = descent.epoch(batch, _row_numbers(batch.count, sgd_minibatch_size, rng))
+            epoch, is_whole = descent.epoch(batch, minibatch_rows(batch.count, sgd_minibatch_size, rng))
             for name, mean in epoch.items():
                 stats.setdefault(name, Mean()).merge(mean)
             if not is_whole:
@@ -154,18 +154,6 @@ class _Descent:
             if name not in self.by_row:
                 self.by_row[name] = np.full(count, np.nan, np.float32)
             self.by_row[name][rows] = values
-
-
-def _row_numbers(count: int, size: int, rng: np.random.Generator) -> Iterator[Array | slice]:
-    """The rows of each minibatch, by the random numbers that `SampleBatch.minibatches` draws; a slice where it is all of them."""
-    if size < 0:
-        raise ValueError(f"minibatch size {size}: give the number of rows, or 0 for the whole batch")
-    if size == 0 or size >= count:
-        yield slice(None)
-        return
-    order = rng.permutation(count)
-    for start in range(0, count, size):
-        yield order[start : start + size]
 
 
 def _is_small(parameters: Iterable[torch.nn.Parameter], num_rows: int) -> bool:

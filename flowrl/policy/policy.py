@@ -40,8 +40,12 @@ class Policy(Protocol):
         """
 
     @abstractmethod
-    def loss(self, batch: SampleBatch) -> tuple[torch.Tensor, dict[str, float]]:
-        """The scalar to minimise, with its graph: a mean over the rows of `batch`; and statistics that are such means too."""
+    def loss(self, batch: SampleBatch) -> tuple[torch.Tensor, dict[str, Any]]:
+        """The scalar to minimise, with its graph: a mean over the rows of `batch`; and statistics.
+
+        A statistic is such a mean too, or one value a row (`td_errors` `[B]`, which replay is told of). Random numbers of a loss's own
+        come from torch's generator: with `devices`, copies of the policy are asked, and gone after the batch.
+        """
 
     def backward(self, batch: SampleBatch) -> Mapping[str, Any]:
         """Leave the gradient of `loss` over `batch` in the `grad` of the parameters, all None before; the statistics as `loss` gives them.

@@ -52,9 +52,10 @@ class ReplayActor(ParallelIteratorWorker):
             raise ConfigError(f"train_batch_size={train_batch_size}: a replayed batch has 1 row or more")
         if not eps > 0:
             raise ConfigError(f"eps={eps}: a priority is |TD error| + eps, and has to be above 0")
-        self.learning_starts, capacity = -(-learning_starts // num_shards), buffer_size // num_shards
-        if self.learning_starts > capacity:
+        if learning_starts > buffer_size:
             raise ConfigError(f"learning_starts={learning_starts} is above buffer_size={buffer_size}: replay would never start")
+        capacity = buffer_size // num_shards
+        self.learning_starts = min(-(-learning_starts // num_shards), capacity)
         self.train_batch_size, self.eps = train_batch_size, eps
         seeds = np.random.SeedSequence(seed, spawn_key=(shard,))
         self.buffer: ReplayBuffer | PrioritizedReplayBuffer = (

@@ -275,3 +275,9 @@ def test_settings_that_do_not_fit_are_refused(args, message):
 def test_totals_are_spread_over_the_shards():
     actor = ReplayActor(3, 100, 1000, 32, 0.6, 0.4, 1e-6)
     assert (actor.learning_starts, actor.buffer.capacity, actor.train_batch_size) == (34, 333, 32)
+
+
+def test_a_memory_that_starts_when_it_is_full_starts_whatever_the_number_of_shards():
+    actor = ReplayActor(3, 100, 100, 8, 0.6, 0.4, 1e-6)  # 33 rows each: the part of learning_starts, rounded up, would be 34
+    actor.add_batch(rows(0, 33))
+    assert actor.replay().count == 8
