@@ -70,7 +70,7 @@ def _build_chain(run: Any, chain: list[Stage], base: Node) -> Any:
     local = isinstance(base, LocalSource) and polled is None
     if polled is not None:
         upstream: Any = PolledStage(polled, label_of(base))
-        run.gathers[base] = _record(run, base, upstream)
+        run.polled.append(_record(run, base, upstream))
     else:
         upstream = None if local else build(run, base)
     feed = Feed(_own_copy(base.iterable)) if local and isinstance(base, LocalSource) else None
@@ -130,7 +130,7 @@ def _make_gather(run: Any, node: Gather) -> Any:
         gather: Any = AsyncGather(run, shards, label_of(node), node.num_async)
     else:
         gather = BarrierGather(run, shards, label_of(node), lists=node.mode == "lists")
-    run.gathers[node] = gather
+    run.gathers.append(gather)
     return gather
 
 

@@ -66,7 +66,9 @@ class Run:
         self.stages: dict[Node, tuple[Any, int]] = {}
         """Where each node's items come out: a stage, and which of its counts (-1: `num_out`)."""
         self.objects: list[Any] = []
-        self.gathers: dict[Node, Any] = {}
+        self.gathers: list[Any] = []
+        self.polled: list[Any] = []
+        """The sources in the driver that may have nothing yet."""
         self.ports: dict[int, Port] = {}
         self.seeds: dict[Node, int] = {}
         self.feeds: list[Any] = []
@@ -106,8 +108,7 @@ class Run:
                 self._open_named(handle, node)
             self._open_ports(nodes)
             self.root = build(self, self.root_node)
-            gathers = list(self.gathers.values())
-            self.lone_barrier = len(gathers) == 1 and isinstance(gathers[0], BarrierGather) and not self.ports
+            self.lone_barrier = len(self.gathers) == 1 and isinstance(self.gathers[0], BarrierGather) and not self.ports
             self.has_checks = any(isinstance(node, Dequeue) and node.check is not None for node in nodes)
             self.started_s = time.monotonic()
         except BaseException:
@@ -304,7 +305,7 @@ class Run:
     @property
     def _retry_s(self) -> float | None:
         """None, unless somebody outside this run may have reached a source meanwhile."""
-        waits = any(getattr(gather, "num_parked", 0) and gather.nothing_yet is PENDING for gather in self.gathers.values())
+        waits = any(gather.num_parked and gather.nothing_yet is PENDING for gather in self.gathers)
         return RETRY_S if waits and self.draw is None else None
 
     def _wait_for_call(self) -> None:
@@ -375,7 +376,7 @@ class Run:
     def now_s(self) -> float:
         """Seconds since the run began; counted on the serial engine, 1 ms an item that the driver took from a source."""
         if self.engine.clock == "count":
-            taken: int = sum(step.counts[0] for step in self.feeds) + sum(gather.num_out for gather in self.gathers.values())
+            taken: int = sum(step.counts[0] for step in self.feeds) + sum(source.num_out for source in [*self.gathers, *self.polled])
             return taken * COUNTED_ITEM_S
         return time.monotonic() - self.started_s
 

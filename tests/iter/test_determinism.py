@@ -62,7 +62,7 @@ def test_how_the_stream_is_read_does_not_change_it():
 def test_batch_ms_takes_as_many_items_as_milliseconds_on_the_serial_engine(serial):
     with serial.shards(range(20)).gather_async(batch_ms=4).run() as stream:
         next(stream)
-        (gather,) = stream._run.gathers.values()
+        (gather,) = stream._run.gathers
         assert gather.num_held == 3
 
 

@@ -29,7 +29,7 @@ def test_the_source_is_read_once(engine):
     first, second = engine.shards(range(10)).gather_sync().duplicate(2)
     with first.union(second).run() as stream:
         assert sorted(stream) == sorted([*range(10)] * 2)
-        (gather,) = stream._run.gathers.values()
+        (gather,) = stream._run.gathers
         assert gather.num_out == 10
 
 

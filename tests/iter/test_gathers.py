@@ -329,7 +329,7 @@ def test_an_answer_holds_at_most_10_000_items(on_ray):
     plan = on_ray.shards(lambda: itertools.count()).gather_async(batch_ms=60_000)
     with plan.run() as stream:
         assert next(stream) == 0
-        (gather,) = stream._run.gathers.values()
+        (gather,) = stream._run.gathers
         assert gather.num_held == MAX_ANSWER_ITEMS - 1
 
 
@@ -345,7 +345,7 @@ def test_an_answer_holds_at_most_32_mb_whatever_the_items_are(on_ray, shape):
     plan = on_ray.shards([0], repeat=True).for_each(lambda _: item).gather_async(batch_ms=60_000)
     with plan.run() as stream:
         next(stream)
-        (gather,) = stream._run.gathers.values()
+        (gather,) = stream._run.gathers
         assert gather.num_held <= MAX_ANSWER_BYTES // 2**20
 
 
@@ -354,7 +354,7 @@ def test_calls_in_flight_are_bounded_by_num_async_a_shard(on_ray):
     with on_ray.shards(*[lambda: itertools.count()] * 3).gather_async(num_async=2).run() as stream:
         for _ in range(60):
             next(stream)
-            assert len(stream._run.pending) + sum(shard.num_ready for g in stream._run.gathers.values() for shard in g.shards) <= 6
+            assert len(stream._run.pending) + sum(shard.num_ready for g in stream._run.gathers for shard in g.shards) <= 6
 
 
 def test_a_concurrent_for_each_makes_at_most_so_many_calls_at_once(on_ray):

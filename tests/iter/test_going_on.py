@@ -11,6 +11,7 @@ from flowrl.iter import LocalIterator, ParallelIteratorWorker, from_actors, from
 from flowrl.metrics import Max, Mean
 from flowrl.ops import ParallelRollouts, TrainOneStep
 from tests.envs import CountEnv
+from tests.iter.workers import Recorder, slowly
 
 get_metrics = LocalIterator.get_metrics
 
@@ -48,6 +49,33 @@ def test_messages_that_fail_cost_no_item_and_each_is_told_of(engine):
         items, errors = outcomes(stream, (ValueError,))
     assert sorted(items) == [*range(5), *range(100, 105)]
     assert len(errors) == 2 * len(items)
+
+
+def test_messages_that_arrive_do_not_wake_a_run_that_waits_for_an_item(on_ray, monkeypatch):
+    (recorder,) = on_ray.pool(1, Recorder)
+    on_ray.ask(recorder, "clear")  # it has started
+    told, slept_on = set(), []
+
+    def send(x):
+        for _ in range(5):
+            call = on_ray.inner.call(recorder, "tell", x)
+            told.add(call)
+            get_metrics().run.tell(call, to=recorder)
+        return x
+
+    wait = on_ray.inner.wait
+
+    def noted(calls, timeout_s=None, most=1):
+        if timeout_s != 0:
+            slept_on.append(set(calls))
+        return wait(calls, timeout_s, most)
+
+    shards = on_ray.shards(slowly(range(5), 0.05), slowly(range(5), 0.05))
+    with shards.gather_async(num_async=1).for_each(send).run() as stream:
+        monkeypatch.setattr(on_ray.inner, "wait", noted)
+        for _ in range(10):
+            next(stream)
+    assert slept_on and not any(calls & told for calls in slept_on)
 
 
 def test_messages_of_a_plan_without_shards_are_heard_in_its_loop(serial):

@@ -106,7 +106,7 @@ def test_once_it_has_something_it_has_as_many_calls_in_flight_as_it_may(engine):
     with plan.run() as stream:
         for _ in range(5):
             next(stream)
-        (gather,) = stream._run.gathers.values()
+        (gather,) = stream._run.gathers
         assert sum(len(shard.calls) for shard in gather.shards) >= 3 and gather.num_parked == 0
 
 
@@ -139,6 +139,18 @@ def test_beside_a_branch_that_waits_for_calls_it_is_asked_again_too(on_ray):
         assert next(stream) == 0
         threading.Timer(0.2, lambda: well.live.put.remote(7)).start()
         assert next(stream) == 7  # before the slow one
+
+
+def test_a_barrier_beside_one_in_the_driver_sleeps_where_it_gets_its_items(on_ray, monkeypatch):
+    """As it does alone: one fetch for a round, and no wait before it."""
+    items: list[int] = []
+    replay = from_iterable(Polled(lambda: items.pop() if items else None, lambda: "items"))
+    rounds = on_ray.shards(range(50), range(50)).gather_sync().for_each(lambda x: (items.append(x), x)[1])
+    with Concurrently([rounds, replay], mode="round_robin", output_indexes=[1]).run() as stream:
+        next(stream)
+        with monkeypatch.context() as patched:
+            patched.setattr(on_ray.inner, "wait", lambda calls, *how: pytest.fail("it waited"))
+            assert len([next(stream) for _ in range(99)]) == 99
 
 
 def test_a_dead_one_is_told_of_once_and_the_others_go_on(on_ray):
