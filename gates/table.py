@@ -68,6 +68,7 @@ class Row:
         return each if self.mean is None else f"mean {most}{self.mean:g}, {each}"
 
 
+_CLEANRL_DQN = ("CleanRL", "https://docs.cleanrl.dev/rl-algorithms/dqn/")
 _ZOO = ("rl-zoo3", "https://github.com/DLR-RM/rl-baselines3-zoo/blob/master/benchmark.md")
 _RLLIB = "https://github.com/ray-project/ray/blob/ray-2.40.0/rllib/tuned_examples/ppo"
 _RLLIB_DQN = "https://github.com/ray-project/ray/blob/0b8ec9cacefca2594064d5d1f06f39999a7c53d1/rllib/tuned_examples/dqn"
@@ -128,7 +129,11 @@ ROWS = (
         "settings/dqn_cartpole.json",
         each=450,
         mean=475,
-        published=(Published("500 at 50k", *_ZOO), Published("450 at 200k", "RLlib", f"{_RLLIB_DQN}/cartpole_dqn.py")),
+        published=(
+            Published("489 at 500k", *_CLEANRL_DQN),
+            Published("500 at 50k", *_ZOO),
+            Published("450 at 200k", "RLlib", f"{_RLLIB_DQN}/cartpole_dqn.py"),
+        ),
     ),
     Row(
         "dqn_acrobot",
@@ -136,7 +141,7 @@ ROWS = (
         "settings/dqn_acrobot.json",
         each=-100,
         mean=-90,
-        published=(Published("-76.6 at 100k", *_ZOO),),
+        published=(Published("-91.5 at 500k", *_CLEANRL_DQN), Published("-76.6 at 100k", *_ZOO)),
     ),
     Row(
         "dqn_frozenlake",
