@@ -2,6 +2,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# So many files of tests at once, each with a local Ray cluster of its own.
+AT_ONCE ?= 2
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .PHONY: demo test check lint gates bench clean
@@ -20,7 +22,7 @@ demo: $(VENV)/run.stamp
 	$(BIN)/flowrl train --config settings/demo_ppo_cartpole.json
 
 test: $(VENV)/dev.stamp
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n $(AT_ONCE) --dist loadfile
 
 lint: $(VENV)/dev.stamp
 	$(BIN)/ruff check .
