@@ -48,6 +48,16 @@ lr='fast': expected a finite number, 0.0 or more
 observation_filter='MeanStd': expected "NoFilter" or "MeanStdFilter"
 ```
 """
+READ_BY_PLANS = """## What plans read beside them
+
+- `fragment_rows`: rows of a fragment, `num_envs * rollout_fragment_length`.
+- `round_rows`: rows of a round, one fragment of each worker: `max(1, num_workers) * fragment_rows`.
+- `engine_name`: "serial" or "ray", what the run will be on.
+- `replay_settings`, of DQN and Ape-X: `(learning_starts, buffer_size, train_batch_size, alpha, beta, eps, seed)`, as `LocalReplayBuffer`
+  takes them, and `ReplayActor` after the number of shards. `alpha` is None without `prioritized_replay`.
+- `batches_for(num_sampled)`, of DQN and Ape-X: batches to train on for so many sampled rows by `training_intensity`, a weight for
+  `Concurrently`.
+"""
 OWN_CONFIG = """## A config of your own
 
 A subclass of `AlgorithmConfig`, or of an algorithm's config, gains all of the above:
@@ -56,7 +66,8 @@ A subclass of `AlgorithmConfig`, or of an algorithm's config, gains all of the a
 GROUPS = {
     "The environment": (
         "`env` is a gymnasium id, or a class or function of yours that gets the `env_config` dict; in a terminal and in files "
-        '`"my_env.py:MyEnv"`. Observations have to be a Box; actions Discrete, MultiDiscrete or a Box of floats.',
+        '`"my_env.py:MyEnv"`. Observations have to be a Box; actions Discrete, and for PPO, A2C and '
+        "A3C also MultiDiscrete or a Box of floats.",
         ("env", "env_config"),
     ),
     "Where it runs": (
@@ -122,7 +133,7 @@ def page() -> str:
     parts = [HEAD, "## Of every algorithm\n"]
     parts += [_group(f"### {title}", word, [base[name] for name in names]) for title, (word, names) in groups.items() if names]
     parts += [_algorithm(name) for name in known_algorithms()]
-    return "\n".join([*parts, OWN_CONFIG])
+    return "\n".join([*parts, READ_BY_PLANS, OWN_CONFIG])
 
 
 def _algorithm(name: str) -> str:
@@ -139,7 +150,8 @@ def _algorithm(name: str) -> str:
         "" if extended is AlgorithmConfig else f"All settings of `fl.{extended.__name__}`" + (", and these." if own else "."),
         f"Other defaults: {defaults}." if defaults else "",
     ]
-    return _group(f"## {name.upper()}", " ".join(filter(None, words)), own)
+    title = known_algorithms()[name].partition(":")[0]
+    return _group(f"## {title}", " ".join(filter(None, words)), own)
 
 
 def _group(title: str, word: str, settings: Sequence[Setting] | Iterable[Setting]) -> str:

@@ -109,7 +109,8 @@ class AlgorithmConfig(_Frozen, Mapping[str, Any]):
     observation_filter: str = "NoFilter"
     """"MeanStdFilter": the network sees observations with running mean 0 and standard deviation 1, cut at +-10; "NoFilter": as they are."""
     normalize_rewards: bool = False
-    """Divide rewards by the running standard deviation of the discounted return, cut at +-10. Reported returns stay the env's own."""
+    """Divide rewards by the running standard deviation of the discounted return, cut at +-10. Reported returns stay the env's own.
+    DQN and Ape-X refuse it."""
     grad_clip: float | None = None
     """Highest global norm of a gradient; None: as it comes."""
     devices: tuple[str, ...] = ()
@@ -174,6 +175,11 @@ class AlgorithmConfig(_Frozen, Mapping[str, Any]):
     def fragment_rows(self) -> int:
         """Rows of a fragment: `num_envs * rollout_fragment_length`."""
         return self.num_envs * self.rollout_fragment_length
+
+    @property
+    def round_rows(self) -> int:
+        """Rows of a round, one fragment of each worker (without workers, of the local one): `max(1, num_workers) * fragment_rows`."""
+        return max(1, self.num_workers) * self.fragment_rows
 
     def make_policy(self, observation_space: Any, action_space: Any, seed: np.random.SeedSequence) -> Policy:
         """The policy to train. Its initial weights come from the config's own seed, its random choices from `seed`, a worker's own."""

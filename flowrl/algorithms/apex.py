@@ -49,7 +49,7 @@ class ApexConfig(DQNConfig):
     epsilon_exponent: float = 7.0
     """See `epsilon_base`."""
     prioritized_replay: bool = True
-    """Always: it is what Ape-X is."""
+    """Cannot be False: replay by priority is what Ape-X is."""
     learning_starts: int = 5000
     """Rows in the replay buffers, all together, before the first batch is replayed."""
     buffer_size: int = 100_000
@@ -57,7 +57,7 @@ class ApexConfig(DQNConfig):
     num_replay_buffer_shards: int = 2
     """Actors that the replay buffer is spread over."""
     max_weight_sync_delay: int = 400
-    """Env steps that a worker samples with the same weights, at most."""
+    """Env steps that a worker samples before it is sent new weights; what it was asked for before (two fragments) has the old ones."""
     target_network_update_freq: int = 50_000
     """Trained rows between two updates of the target network."""
     debug: bool = False

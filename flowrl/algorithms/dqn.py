@@ -71,7 +71,7 @@ class DQNConfig(AlgorithmConfig):
     target_network_update_freq: int = 500
     """Sampled env steps between two updates of the target network."""
     training_intensity: float | None = None
-    """Trained rows for each sampled one; None: one train batch a fragment."""
+    """Trained rows for each sampled one; None: one train batch a round, which is a fragment of each worker."""
     before_learn_on_batch: Callable[[SampleBatch, Any, Any], SampleBatch] | None = None
     """Called as `fn(batch, workers, config)` for each replayed batch: gives the batch to train on."""
 
@@ -211,7 +211,7 @@ def sub_plan(rollouts: LocalIterator[SampleBatch], workers: WorkerSet, config: D
     replay = prepared(Replay(local_buffer=buffer), workers, config)
     train = replay.for_each(TrainOneStep(workers)).for_each(UpdatePriorities(local_buffer=buffer))
     train = train.for_each(UpdateTargetNetwork(workers, config.target_network_update_freq))
-    weights = [1, config.batches_for(config.fragment_rows * max(config.num_workers, 1))]
+    weights = [1, config.batches_for(config.round_rows)]
     return Concurrently([store, train], mode="round_robin", output_indexes=[1], round_robin_weights=weights)
 
 

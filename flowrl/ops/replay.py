@@ -100,7 +100,13 @@ class UpdatePriorities:
             batch: SampleBatch = item[0]
             self.local_buffer.update_priorities(priorities_of(batch, batch.get("td_errors")))
             return item
-        actor, priorities, num_rows = item
+        try:
+            actor, priorities, num_rows = item
+        except (TypeError, ValueError):
+            raise TypeError(
+                f"UpdatePriorities() was given {short(item)}: expected a learner's (who replayed, priorities, rows); after TrainOneStep, "
+                "whose items are (batch, statistics), say local_buffer="
+            ) from None
         get_metrics().counters[NUM_STEPS_TRAINED] += num_rows
         self._tell(actor, priorities)
         return item

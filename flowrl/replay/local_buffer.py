@@ -20,7 +20,8 @@ class LocalReplayBuffer(Handle):
     ...     buffer.stats()["num_rows"]
     0
 
-    Its settings are those of one `ReplayActor`. A run that opens it begins with it empty; what the user opened keeps its rows
+    Its settings are those of one `ReplayActor`: without `alpha` all rows are drawn alike, and priorities are neither kept nor needed;
+    `config.replay_settings` has them all. A run that opens it begins with it empty; what the user opened keeps its rows
     from plan to plan.
     """
 

@@ -30,8 +30,8 @@ def shards_of(count=2, learning_starts=40, buffer_size=1000, train_batch_size=32
     return fl.create_colocated(ReplayActor, args, count)
 
 
-def buffer_of(learning_starts=40, **settings):
-    return LocalReplayBuffer(learning_starts, 1000, 32, **settings)
+def buffer_of(learning_starts=40, buffer_size=1000, **settings):
+    return LocalReplayBuffer(learning_starts, buffer_size, 32, **settings)
 
 
 def memory_of(where, **settings):
@@ -136,6 +136,17 @@ def test_a_warm_up_that_stands_still_asks_nobody_and_burns_nothing(on_ray):
         assert time.process_time() - cpu < 0.2 * waited
         asked = [actor.num_calls for actor in actors]
     assert sum(asked) <= 8  # what was stored, and nothing else
+
+
+def test_a_local_warm_up_that_stands_still_burns_nothing(on_ray):  # E7
+    buffer = buffer_of(learning_starts=10_000, buffer_size=20_000)
+    slow = fl.from_items([0] * 3, num_shards=1).for_each(lambda x: (time.sleep(0.7), rows(0))[1]).gather_async()
+    store = slow.for_each(StoreToReplayBuffer(local_buffer=buffer))
+    with Concurrently([store, Replay(local_buffer=buffer)], mode="async").run() as stream:
+        next(stream)
+        began, cpu = time.monotonic(), time.process_time()
+        next(stream)
+        assert time.process_time() - cpu < 0.2 * (time.monotonic() - began)
 
 
 def test_a_replay_opened_by_the_user_hears_of_rows_from_outside(on_ray):
@@ -281,3 +292,9 @@ def test_a_memory_that_starts_when_it_is_full_starts_whatever_the_number_of_shar
     actor = ReplayActor(3, 100, 100, 8, 0.6, 0.4, 1e-6)  # 33 rows each: the part of learning_starts, rounded up, would be 34
     actor.add_batch(rows(0, 33))
     assert actor.replay().count == 8
+
+
+def test_priorities_of_a_train_step_without_a_buffer_are_told_what_to_add(serial):
+    plan = fl.from_iterable([(rows(0), {"loss": 1.0})]).for_each(UpdatePriorities())
+    with plan.run() as stream, pytest.raises(TypeError, match=r"after TrainOneStep.* say local_buffer="):
+        next(stream)

@@ -168,12 +168,19 @@ def test_stats_count_rows_in_and_out(kind):
     assert (len(buffer), stats["nbytes"] >= 8 * 8) == (8, True)
 
 
-def test_weights_are_normalised_by_the_highest_in_the_buffer():  # E5
-    buffer = prioritized([1.0, 2.0, 3.0, 4.0])
+@pytest.mark.parametrize("told", ["with the rows", "later"])
+@pytest.mark.parametrize(("alpha", "expected"), [(1.0, [1, 0.707107, 0.57735, 0.5]), (0.6, [1, 0.812252, 0.719223, 0.659754])])
+def test_weights_are_normalised_by_the_highest_in_the_buffer(alpha, expected, told):  # E5
+    priorities = [1.0, 2.0, 3.0, 4.0]
+    buffer = prioritized(priorities if told == "with the rows" else [5.0] * 4, alpha=alpha)
+    if told == "later":
+        buffer.update_priorities(np.arange(4), np.array(priorities))
     batch = buffer.sample(1000)
     weight_of = dict(zip(batch["number"].tolist(), batch["weights"].tolist()))
-    assert [weight_of[number] for number in range(4)] == pytest.approx([1, 0.707107, 0.57735, 0.5], abs=1e-6)
+    assert [weight_of[number] for number in range(4)] == pytest.approx(expected, abs=1e-6)
     assert batch["weights"].dtype == np.float32
+    drawn = np.array(priorities) ** alpha / np.sum(np.array(priorities) ** alpha)
+    assert counts(buffer, 1000) == pytest.approx(1000 * drawn, abs=1)
 
 
 def test_the_row_of_the_highest_weight_need_not_be_in_the_sample():  # E5
@@ -214,12 +221,13 @@ def test_rounding_at_the_top_never_draws_a_row_that_is_not_there(count, capacity
         assert 0 <= drawn.min() <= drawn.max() < count
 
 
-def test_a_new_row_gets_the_highest_priority_so_far():  # E4
-    buffer = prioritized([1.0] * 10, beta=1.0)
+@pytest.mark.parametrize("alpha", [1.0, 0.6])
+def test_a_new_row_gets_the_highest_priority_so_far(alpha):  # E4
+    buffer = prioritized([1.0] * 10, alpha=alpha, beta=1.0)
     buffer.update_priorities(np.arange(10), np.array([0.1] * 4 + [50.0] + [0.1] * 5))
     buffer.add(rows(1, 10))
     weight_of = priorities_of(buffer)
-    assert weight_of[10] == weight_of[4] == pytest.approx(0.1 / 50)
+    assert weight_of[10] == weight_of[4] == pytest.approx((0.1 / 50) ** alpha)
     assert buffer.max_priority == 50.0
 
 

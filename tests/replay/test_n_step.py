@@ -100,6 +100,14 @@ def test_a_jump_in_time_ends_a_window():
     assert rows["new_obs"][:, 2].tolist() == [2, 2, 5, 5]
 
 
+@pytest.mark.parametrize("end", ["terminateds", "truncateds"])
+def test_an_end_alone_ends_a_window(end):  # D4, where nothing else tells the episodes apart
+    ends = {name: np.array([False, name == end, False, False]) for name in ("terminateds", "truncateds")}
+    rows = n_step(SampleBatch({"rewards": [1.0, 2.0, 4.0, 8.0], "new_obs": [1, 2, 3, 4], **ends}), n=3, gamma=1.0)
+    assert rows["rewards"].tolist() == [3.0, 2.0, 12.0, 8.0]
+    assert rows["new_obs"].tolist() == [2, 2, 4, 4]
+
+
 def test_what_lies_behind_a_window_is_not_looked_at():
     ends = np.array([True, False])
     fragment = SampleBatch({"rewards": [1.0, np.nan], "new_obs": [1, 2], "terminateds": ends, "truncateds": [False, False]})
