@@ -70,6 +70,8 @@ class ApexConfig(DQNConfig):
         self.check_number("epsilon_exponent", 0.0)
         for name in ("num_replay_buffer_shards", "max_weight_sync_delay"):
             self.check_whole(name, least=1)
+        num_shards = self.num_replay_buffer_shards
+        self.check_is("buffer_size", self.buffer_size >= num_shards, f"a row for each of num_replay_buffer_shards={num_shards}, or more")
         self.check_is("debug", isinstance(self.debug, bool), "true or false")
 
     @property

@@ -92,6 +92,12 @@ class DQNConfig(AlgorithmConfig):
             if self[name] is not None:
                 self.check_number(name, 0.0)
                 self.check_is(name, self[name] > 0, "more than 0")
+        batches = self.batches_for(self.fragment_rows)
+        self.check_is(
+            "training_intensity",
+            1e-6 <= batches <= 1e6,
+            f"so much that 1e-6 to 1e6 train batches of {self.train_batch_size} rows come after a fragment of {self.fragment_rows}",
+        )
         self.check_schedule("epsilon_schedule", 0.0, 1.0)
         fn = self.before_learn_on_batch
         self.check_is("before_learn_on_batch", fn is None or callable(fn), "a function `fn(batch, workers, config)`, or None")

@@ -158,6 +158,8 @@ class ActorHandle(Handle):
 
     num_calls = 0
     """Calls made through it so far: a source that has nothing to give is asked again once there was one more."""
+    where = ""
+    """How an error calls it, where it is one of several."""
 
     def __init__(
         self, cls: type, args: Sequence[Any] = (), resources: Mapping[str, Any] | None = None, owner: Handle | None = None
@@ -172,7 +174,15 @@ class ActorHandle(Handle):
         engine.stop(live)
 
     def state_elsewhere(self) -> dict[str, Any]:
-        return {**super().state_elsewhere(), "_live": self._live, "cls": self.cls, "args": (), "resources": None, "owner": None}
+        return {
+            **super().state_elsewhere(),
+            "_live": self._live,
+            "cls": self.cls,
+            "args": (),
+            "resources": None,
+            "owner": None,
+            "where": self.where,
+        }
 
     def __getattr__(self, name: str) -> RemoteMethod:
         if name.startswith("_") or "cls" not in self.__dict__:
@@ -196,7 +206,10 @@ def create_colocated(cls: type, args: Sequence[Any], count: int) -> list[ActorHa
     if count < 1:
         raise ValueError(f"create_colocated got count={count}: ask for at least one actor")
     own = getattr(cls, "args_of_shard", lambda args, index: args)
-    return [ActorHandle(cls, own(args, index), resources={"near_driver": True}) for index in range(count)]
+    handles = [ActorHandle(cls, own(args, index), resources={"near_driver": True}) for index in range(count)]
+    for index, handle in enumerate(handles):
+        handle.where = f", shard {index} of {count}"
+    return handles
 
 
 def handles_in(thing: Any) -> list[Handle]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
+import weakref
 from contextlib import ExitStack
 from types import TracebackType
 from typing import Any
@@ -20,7 +21,7 @@ from flowrl.iter.signals import with_note
 __all__ = ["QueueWorker"]
 
 JOIN_S = 2.0
-"""How long leaving a run waits for the item that is being worked on; the thread ends after it."""
+"""How long leaving a run waits for the item that is being worked on. The thread ends after it, and what comes of it is nobody's."""
 
 
 class QueueWorker(Handle):
@@ -39,9 +40,11 @@ class QueueWorker(Handle):
         self._died_s = 0.0
         self._is_stuck = False
         self._thread: threading.Thread | None = None
+        self._left: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
+        """Threads of runs that are over, which still work on their last item."""
 
     def work(self, item: Any) -> Any:
-        """What becomes of one item."""
+        """What becomes of one item. Where `is_left` is true after it, another run may have begun: leave what is on the handle alone."""
         raise AssertionError("every queue worker has work of its own")
 
     def begin(self, engine: Any) -> None:
@@ -63,6 +66,11 @@ class QueueWorker(Handle):
         """Raise what it has died of, with its own traceback; nothing while it lives."""
         if self.failure is not None:
             raise with_note(self.failure, f"in {type(self).__name__}, read by {label}").with_traceback(self._traceback)
+
+    @property
+    def is_left(self) -> bool:
+        """Whether the thread that asks belongs to a run that is over."""
+        return threading.current_thread() in self._left
 
     @property
     def is_stepped(self) -> bool:
@@ -115,11 +123,13 @@ class QueueWorker(Handle):
             for queue in (self.inqueue, self.outqueue):
                 queue.live.close()
             self._thread.join(JOIN_S)
+            if self._thread.is_alive():
+                self._left.add(self._thread)
         live.close()
 
     def state_elsewhere(self) -> dict[str, Any]:
         queues = {"inqueue": self.inqueue, "outqueue": self.outqueue}
-        return {**super().state_elsewhere(), **queues, "failure": None, "_is_stuck": False, "_thread": None}
+        return {**super().state_elsewhere(), **queues, "failure": None, "_is_stuck": False, "_thread": None, "_left": weakref.WeakSet()}
 
     def _loop(self, inqueue: Any, outqueue: Any) -> None:
         try:
@@ -142,5 +152,7 @@ class QueueWorker(Handle):
         return inqueue.get(None)[1]
 
     def _die(self, error: BaseException) -> None:
+        if self.is_left:
+            return
         self._traceback, self._died_s = error.__traceback__, time.monotonic()
         self.failure = error

@@ -36,11 +36,10 @@ class _Contents:
     def move(self, ready: Callable[[], bool], act: Callable[[], Any], timeout_s: float | None) -> tuple[bool, Any]:
         """Wait until `ready`, then `act`; whether that came about in time, and what `act` gave."""
         with self.changed:
-            if not ready():
-                if timeout_s == 0 or not self.changed.wait_for(lambda: self.closed or ready(), timeout_s):
-                    return False, None
-                if not ready():
-                    raise QueueClosedError("the queue was closed while something waited at it: whoever had opened it is done with it")
+            if not ready() and not self.closed and (timeout_s == 0 or not self.changed.wait_for(lambda: self.closed or ready(), timeout_s)):
+                return False, None
+            if self.closed:
+                raise QueueClosedError("the queue was closed while something was at it: whoever had opened it is done with it")
             value = act()
             self.changed.notify_all()
         self.wake()

@@ -139,12 +139,12 @@ class Run:
             self.pending.clear()
             self.stack.close()
 
-    def tell(self, call: Any, to: Any = None) -> None:
-        """A call (`to` an actor or its handle) whose answer nobody waits for: if it fails, the consumer hears of it.
+    def tell(self, call: Any, to: Any = None, by: str = "a message") -> None:
+        """A call (`to` an actor or its handle) whose answer nobody waits for: if it fails, the consumer hears of it, with a note of `by`.
 
         At most 16 are on their way to one actor; the next one waits for the oldest of them.
         """
-        self.pending[call] = (_Told(self, call, to), None)
+        self.pending[call] = (_Told(self, call, to, by), None)
         if to is not None:
             on_their_way = self.told_to[to]
             on_their_way.append(call)
@@ -384,8 +384,8 @@ class Run:
 class _Told:
     """Stands in `pending` for a call that only its error matters of."""
 
-    def __init__(self, run: Run, call: Any, to: Any) -> None:
-        self.run, self.call, self.to = run, call, to
+    def __init__(self, run: Run, call: Any, to: Any, by: str) -> None:
+        self.run, self.call, self.to, self.by = run, call, to, by
 
     def forget(self) -> None:
         """The call is done, without an error."""
@@ -397,8 +397,6 @@ class _Told:
         self.forget()
         try:
             self.run.engine.result(self.call)
-        except ActorDiedError as error:
-            if self.to is None or self.run.is_first_news_of(self.to):
-                self.run.told.append(error)
         except Exception as error:
-            self.run.told.append(error)
+            if not isinstance(error, ActorDiedError) or self.to is None or self.run.is_first_news_of(self.to):
+                self.run.told.append(with_note(error, f"in {self.by}{getattr(self.to, 'where', '')}"))

@@ -36,8 +36,9 @@ class _Branch:
 class UnionStage(StageObject):
     """Turns by weight. A branch that is not ready is owed its turn, or, with `strict` and PENDING, waited for.
 
-    In each round every branch gets its weight in credit and spends it an item at a time. A round in which nobody had an
-    item is not paid again, so that waiting earns nothing.
+    In each round every branch gets its weight in credit and spends it an item at a time. Who is BLOCKED before it has spent it, at a
+    full queue say, is asked again in the same round, as long as the others do something about it. A round in which nobody had an item
+    is not paid again, so that waiting earns nothing.
     """
 
     def __init__(self, run: Any, stages: Sequence[Any], weights: Sequence[Weight], strict: bool, outputs: frozenset[int] | None) -> None:
@@ -47,7 +48,9 @@ class UnionStage(StageObject):
         ]
         self.live = list(self.branches)
         self.at = 0
-        self.gave = self.waiting = self.busy = False
+        self.gave = self.waiting = self.busy = self.blocked = False
+        self.round_gave = False
+        """Whether this round had an item before it went round once more."""
         self.taken = [0] * len(self.branches)
         for branch in self.live:
             branch.credit = branch.weight
@@ -87,6 +90,8 @@ class UnionStage(StageObject):
                     if self.strict and not branch.star:
                         return PENDING
                     self.waiting = True
+                else:
+                    self.blocked = True
                 break
             else:
                 x = None
@@ -101,12 +106,19 @@ class UnionStage(StageObject):
         return END
 
     def _next_round(self) -> Signal | None:
-        """Pay the next round; or, if nobody could use this one, say why."""
+        """Go round once more where that may help somebody, else pay the next round; or, if nobody could use this one, say why."""
         self.at = 0
         if not self.live:
             return END
-        waiting, busy, gave = self.waiting, self.busy, self.gave
-        self.waiting = self.busy = self.gave = False
+        waiting, busy, gave, blocked = self.waiting, self.busy, self.gave, self.blocked
+        self.waiting = self.busy = self.gave = self.blocked = False
+        if gave and blocked:
+            self.round_gave = True
+            for branch in self.live:
+                if branch.star:
+                    branch.credit = branch.weight
+            return BUSY if busy else None
+        gave, self.round_gave = gave or self.round_gave, False
         # A branch that has saved up less than an item was not asked: pay until the first of them can be.
         short = [-(-(branch.cost - branch.credit) // branch.weight) for branch in self.live if branch.credit < branch.cost]
         if gave or short:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 from flowrl.batch import Array, SampleBatch
+from flowrl.errors import QueueClosedError
 from flowrl.iter.queue_worker import QueueWorker
 from flowrl.learner.devices import checked_devices
 from flowrl.learner.statistics import by_row, reported
@@ -75,6 +76,8 @@ class LearnerThread(QueueWorker):
         with self.grad_timer as timer:
             stats = self.local_worker.learn_on_batch(batch, num_steps_sampled=sampled, publish=True)
             timer.push_units_processed(batch.count)
+        if self.is_left:
+            raise QueueClosedError("the run that this batch was learned for is over")
         self.stats = reported(stats)
         if metrics is not None:
             metrics.info[LEARNER] = self.stats
@@ -88,12 +91,14 @@ class LearnerThread(QueueWorker):
         self._begin_again()
         self.local_worker.owner.retain(engine)
         worker = self.local_worker.live
+        self._devices_before = worker.devices
         if self.devices is not None:
             worker.devices = checked_devices(self.devices)
         worker.publish()
 
     def finish(self, engine: Any) -> None:
         """The workers are the run's own again."""
+        self.local_worker.live.devices = self._devices_before
         self.local_worker.owner.release()
 
     def join_run(self, run: Any) -> None:

@@ -37,6 +37,7 @@ class StoreToReplayBuffer:
 
     def __post_init__(self) -> None:
         self.actors = _checked("StoreToReplayBuffer", self.actors, self.local_buffer)
+        self.label = f"StoreToReplayBuffer at {plan_line()}"
 
     def __call__(self, batch: SampleBatch) -> SampleBatch:
         if self.local_buffer is not None:
@@ -52,7 +53,7 @@ class StoreToReplayBuffer:
         if not living:
             raise ActorDiedError("all replay actors have died, so there is nowhere to store: run the plan again, which starts new ones")
         actor = living[self.num_stored % len(living)]
-        run.tell(actor.add_batch.remote(batch), to=actor)
+        run.tell(actor.add_batch.remote(batch), to=actor, by=self.label)
 
 
 def Replay(
@@ -94,6 +95,7 @@ class UpdatePriorities:
     def __post_init__(self) -> None:
         if not isinstance(self.local_buffer, LocalReplayBuffer | None):
             raise PlanError(f"UpdatePriorities(local_buffer={short(self.local_buffer)}) at {plan_line()}: pass a LocalReplayBuffer")
+        self.label = f"UpdatePriorities at {plan_line()}"
 
     def __call__(self, item: tuple[Any, ...]) -> tuple[Any, ...]:
         if self.local_buffer is not None:
@@ -113,7 +115,7 @@ class UpdatePriorities:
 
     def _tell(self, actor: Any, priorities: Priorities) -> None:
         if actor is not None and priorities:
-            get_metrics().run.tell(actor.update_priorities.remote(priorities), to=actor)
+            get_metrics().run.tell(actor.update_priorities.remote(priorities), to=actor, by=self.label)
 
 
 def _checked(operator: str, actors: Any, local_buffer: Any) -> list[ActorHandle] | None:

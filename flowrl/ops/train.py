@@ -60,6 +60,7 @@ class TrainOneStep:
     def __post_init__(self) -> None:
         line = plan_line()
         _check_workers(self.workers, "TrainOneStep", line)
+        self.label = f"TrainOneStep at {line}"
         at_least(self.num_sgd_iter, 1, "num_sgd_iter", "TrainOneStep", line)
         at_least(self.sgd_minibatch_size, 0, "sgd_minibatch_size", "TrainOneStep", line)
 
@@ -73,7 +74,7 @@ class TrainOneStep:
             report = _report(stats, batch.count)
             rows = by_row(stats)
         finally:
-            _send_weights(self.workers)  # also after an error in the middle: all workers have what the learner has
+            _send_weights(self.workers, self.label)  # also after an error in the middle: all workers have what the learner has
         return batch.with_columns(**rows) if rows else batch, report
 
 
@@ -147,7 +148,9 @@ class ApplyGradients:
     sends = "weights"
 
     def __post_init__(self) -> None:
-        _check_workers(self.workers, "ApplyGradients", plan_line())
+        line = plan_line()
+        _check_workers(self.workers, "ApplyGradients", line)
+        self.label = f"ApplyGradients at {line}"
 
     def __call__(self, item: BatchGradient | tuple[WorkerHandle, BatchGradient]) -> tuple[Any, dict[str, Any]]:
         source, part = (None, item) if isinstance(item, BatchGradient) else item
@@ -164,7 +167,7 @@ class ApplyGradients:
                 timer.push_units_processed(num_rows)
             report = _report({**info, **stats}, num_rows)
         finally:
-            _send_weights(self.workers, None if self.update_all or source is None else [source])
+            _send_weights(self.workers, self.label, None if self.update_all or source is None else [source])
         return item, report
 
 
@@ -201,7 +204,7 @@ class UpdateTargetNetwork:
 class UpdateWorkerWeights:
     """Sends a learner's weights to the worker of each (worker, batch), each `max_weight_sync_delay` steps of its own. For `.for_each()`.
 
-    The newest weights, copied out of the learner only where it has changed them. Gives the item. Adds to `num_weight_syncs`; the
+    The newest weights, copied out of the local worker only where they have changed. Gives the item. Adds to `num_weight_syncs`; the
     timer "sync_weights".
     """
 
@@ -213,10 +216,13 @@ class UpdateWorkerWeights:
     steps_since_update: Counter[WorkerHandle] = field(default_factory=Counter, init=False, repr=False)
     newest: tuple[Any, int] | None = field(default=None, init=False, repr=False)
     """The weights, as the engine shares them, and their version."""
+    num_changes: int = field(default=0, init=False, repr=False)
+    """Of the local worker, when they were copied: who else may change its weights loads some, or edits them."""
 
     def __post_init__(self) -> None:
         line = plan_line()
         _check_workers(self.workers, "UpdateWorkerWeights", line)
+        self.label = f"UpdateWorkerWeights at {line}"
         if not isinstance(self.learner_thread, LearnerThread):
             raise PlanError(f"UpdateWorkerWeights({short(self.learner_thread)}) at {line}: pass a LearnerThread")
         at_least(self.max_weight_sync_delay, 0, "max_weight_sync_delay", "UpdateWorkerWeights", line)
@@ -232,11 +238,13 @@ class UpdateWorkerWeights:
     def _send(self, worker: WorkerHandle) -> None:
         metrics, learner = get_metrics(), self.learner_thread
         with metrics.timers["sync_weights"]:
-            if self.newest is None or learner.weights_updated:
-                learner.weights_updated = False  # before the copy: a step that comes meanwhile is for the next one
-                weights, version = self.workers.local_worker().get_versioned_weights()
+            local = self.workers.local_worker()
+            if self.newest is None or self.num_changes != local.num_changes:
+                learner.weights_updated, self.num_changes = False, local.num_changes  # first: a step meanwhile is for the next one
+                weights, version = local.get_versioned_weights()
                 self.newest = self.workers.engine.share(weights), version
-            metrics.run.tell(worker.set_weights.remote(*self.newest, int(metrics.counters[NUM_STEPS_SAMPLED])), to=worker)
+            call = worker.set_weights.remote(*self.newest, int(metrics.counters[NUM_STEPS_SAMPLED]))
+            metrics.run.tell(call, to=worker, by=self.label)
         metrics.counters[NUM_WEIGHT_SYNCS] += 1
 
 
@@ -259,12 +267,12 @@ def _report(stats: Mapping[str, Any], count: int) -> dict[str, Any]:
     return report
 
 
-def _send_weights(workers: WorkerSet, to: Sequence[WorkerHandle] | None = None) -> None:
+def _send_weights(workers: WorkerSet, by: str, to: Sequence[WorkerHandle] | None = None) -> None:
     metrics = get_metrics()
     receivers = workers.remote_workers() if to is None else to
     with metrics.timers["sync_weights"]:
         for worker, call in zip(receivers, workers.sync_weights(receivers, int(metrics.counters[NUM_STEPS_SAMPLED]))):
-            metrics.run.tell(call, to=worker)
+            metrics.run.tell(call, to=worker, by=by)
             metrics.counters[NUM_WEIGHT_SYNCS] += 1
 
 

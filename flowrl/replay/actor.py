@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -46,12 +47,16 @@ class ReplayActor(ParallelIteratorWorker):
         seed: int = 0,
         shard: int = 0,
     ) -> None:
-        if num_shards < 1 or buffer_size < num_shards:
+        sizes = {"num_shards": num_shards, "buffer_size": buffer_size, "train_batch_size": train_batch_size}
+        for name, size in {**sizes, "learning_starts": learning_starts}.items():
+            if not isinstance(size, int | np.integer) or isinstance(size, bool) or size < (name in sizes):
+                raise ConfigError(f"{name}={size!r}: expected a whole number, {int(name in sizes)} or more")
+        if buffer_size < num_shards:
             raise ConfigError(f"buffer_size={buffer_size} rows in num_shards={num_shards} shards: give each shard 1 row or more")
-        if train_batch_size < 1:
-            raise ConfigError(f"train_batch_size={train_batch_size}: a replayed batch has 1 row or more")
-        if not eps > 0:
-            raise ConfigError(f"eps={eps}: a priority is |TD error| + eps, and has to be above 0")
+        if not 0 < eps < math.inf:
+            raise ConfigError(f"eps={eps}: a priority is |TD error| + eps, and has to be above 0 and finite")
+        if not 0 <= beta <= 1:
+            raise ConfigError(f"beta={beta}: expected 0 (no correction) to 1 (in full), 0.4 say")
         if learning_starts > buffer_size:
             raise ConfigError(f"learning_starts={learning_starts} is above buffer_size={buffer_size}: replay would never start")
         capacity = buffer_size // num_shards

@@ -161,10 +161,13 @@ class PrioritizedReplayBuffer(_Buffer):
         ValueError, and nothing changes.
         """
         numbers = np.asarray(batch_indexes)
+        if numbers.ndim != 1:
+            raise ValueError(f"batch_indexes of shape {numbers.shape}: give one number a row, those of a sample")
         given = self._checked(priorities, len(numbers))
         if not len(numbers):
             return 0
         lowest = self._checked_lowest(numbers)
+        numbers = numbers.astype(np.int64, copy=False)
         oldest = self.num_added - len(self)
         if lowest < oldest:
             there = numbers >= oldest

@@ -32,13 +32,13 @@ def n_step(fragment: SampleBatch, n: int, gamma: float) -> SampleBatch:
     where the fragment has these) and with the fragment, whose last rows look less far instead of being left out. Nothing is shared
     with the fragment that could change it; all other columns stay, and rewards keep their dtype (whole numbers become float64).
     """
-    if n < 1:
+    if not isinstance(n, int | np.integer) or n < 1:
         raise ValueError(f"n={n}: a window holds 1 step or more, 3 say")
     rows = np.arange(fragment.count)
-    lasts = np.minimum(rows + (n - 1), _episode_lasts(fragment))
+    lasts = np.minimum(rows + (min(int(n), fragment.count + 1) - 1), _episode_lasts(fragment))
     lengths = lasts - rows + 1
     discounts = (gamma ** lengths.astype(np.float64)).astype(np.float32)
-    if n == 1:
+    if n == 1 and fragment["rewards"].dtype.kind == "f":
         return fragment.with_columns(discounts=discounts)
     ahead = {name: fragment[name][lasts] for name in ("new_obs", "terminateds", "truncateds")}
     return fragment.with_columns(rewards=_summed(fragment["rewards"], lengths, gamma), **ahead, discounts=discounts)

@@ -19,9 +19,9 @@ class Ring:
     """
 
     def __init__(self, capacity: int) -> None:
-        if capacity < 1:
-            raise ValueError(f"capacity={capacity}: a buffer holds whole rows (env steps), give 1 or more")
-        self.capacity = capacity
+        if not isinstance(capacity, int | np.integer) or isinstance(capacity, bool) or capacity < 1:
+            raise ValueError(f"capacity={capacity!r}: a buffer holds whole rows (env steps), give 1 or more")
+        self.capacity = int(capacity)
         self.num_added = 0
         self._columns: dict[str, Array] = {}
 
@@ -36,6 +36,7 @@ class Ring:
     def add(self, batch: SampleBatch) -> list[tuple[slice, slice]]:
         """Copy all rows of `batch` (its last `capacity` if it has more); the places they went to, as (slots, rows of the batch)."""
         if not self._columns:
+            _check_kinds(batch)
             self._columns = {name: np.empty((self.capacity, *rows.shape[1:]), rows.dtype) for name, rows in batch.items()}
         self._check(batch)
         places = list(self._places(batch.count))
@@ -77,3 +78,12 @@ class Ring:
                     f"column {name!r} has rows {rows.dtype}{list(rows.shape[1:])}: this buffer holds {column.dtype}"
                     f"{list(column.shape[1:])} there, settled by its first batch; give every batch the same dtype and shape of a row"
                 )
+
+
+def _check_kinds(batch: SampleBatch) -> None:
+    for name, rows in batch.items():
+        if rows.dtype.hasobject:
+            raise ValueError(
+                f"column {name!r} has the dtype {rows.dtype}: a buffer keeps copies of numbers, not references to objects that may change; "
+                "make it a column of numbers, or drop it before"
+            )

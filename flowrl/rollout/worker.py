@@ -60,6 +60,8 @@ class RolloutWorker(ParallelIteratorWorker):
         self._turns = Turns()
         self._published: tuple[dict[str, Array], int] | None = None
         """The weights of the learner's last step and their version, never changed: for those who ask during its next one."""
+        self.num_changes = 0
+        """How often the weights may have changed, in whatever way."""
         self.devices = checked_devices(config.devices) if index == 0 else ()  # remote workers take no GPU: they learn where the policy is
         envs_seed, policy_seed, learner_seed = worker_seed(config.seed, index, incarnation).spawn(3)
         samples = index > 0 or config.num_workers == 0  # else one env, for its spaces
@@ -115,6 +117,7 @@ class RolloutWorker(ParallelIteratorWorker):
             self._changed(publish=True)
 
     def _changed(self, publish: bool = False) -> None:
+        self.num_changes += 1
         self._published = (self.policy.get_weights(), self.policy_version) if publish else None
 
     def _learn_on_batch(

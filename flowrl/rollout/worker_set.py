@@ -27,7 +27,7 @@ class WorkerHandle(ActorHandle):
 
     def __init__(self, workers: WorkerSet, index: int) -> None:
         super().__init__(RolloutWorker, (workers.config, index), workers.config.resources_per_worker, owner=workers)
-        self.index = index
+        self.index, self.where = index, f", worker {index}"
 
     def state_elsewhere(self) -> dict[str, Any]:
         return {**super().state_elsewhere(), "index": self.index}

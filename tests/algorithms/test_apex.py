@@ -59,15 +59,15 @@ def test_a_whole_run_on_the_serial_engine_can_be_repeated_from_its_seed(intensit
     assert first[1] != other[1]
 
 
-@pytest.mark.parametrize("intensity", [8.0, 0.5])
-def test_training_intensity_is_held_within_5_percent_after_the_warm_up(engine, intensity):
+@pytest.mark.parametrize(("intensity", "num_sampled"), [(40.0, 1500), (0.5, 4000)])  # 40 batches a fragment: more than the queue holds
+def test_training_intensity_is_held_within_5_percent_after_the_warm_up(engine, intensity, num_sampled):
     config = CONFIG.replace(training_intensity=intensity, engine=engine.name)
     with config.build() as trainer:
         result = trainer.train()
         while result["num_steps_sampled"] < 600 or result["num_steps_trained"] < 1000:
             result = trainer.train()
         began = result
-        while result["num_steps_sampled"] - began["num_steps_sampled"] < 4000:
+        while result["num_steps_sampled"] - began["num_steps_sampled"] < num_sampled:
             result = trainer.train()
     trained, sampled = (result[name] - began[name] for name in ("num_steps_trained", "num_steps_sampled"))
     assert trained / sampled == pytest.approx(intensity, rel=0.05)
@@ -140,3 +140,8 @@ def test_a_learner_waits_for_slow_envs(on_ray):
         while results[-1]["num_weight_syncs"] < 4:
             results.append(trainer.train())
     assert results[-1]["num_steps_trained"] > results[0]["num_steps_trained"] > 0
+
+
+def test_more_shards_than_rows_are_refused_by_the_setting_s_name():
+    with pytest.raises(fl.ConfigError, match="buffer_size=10: expected a row for each of num_replay_buffer_shards=11"):
+        fl.ApexConfig(num_replay_buffer_shards=11, buffer_size=10, learning_starts=5)

@@ -131,6 +131,7 @@ def test_steps_along_the_gradient_bring_values_to_their_targets(dueling):
         ({"prioritized_replay_eps": 0}, "prioritized_replay_eps=0: expected more than 0"),
         ({"prioritized_replay_alpha": 1.5}, "prioritized_replay_alpha=1.5: expected a number from 0.0 to 1.0"),
         ({"training_intensity": 0}, "training_intensity=0: expected more than 0"),
+        ({"training_intensity": 1e-7}, "training_intensity=1e-07: expected so much that"),
         ({"training_intensity": math.nan}, "training_intensity=nan: expected a finite number"),
         ({"epsilon_schedule": [(0, 1.5)]}, r"epsilon_schedule=\[\(0, 1.5\)\]: expected points"),
         ({"double_q": 1}, "double_q=1: expected true or false"),

@@ -102,6 +102,40 @@ def test_leaving_a_run_ends_its_thread(on_ray):
     assert threading.active_count() == before
 
 
+def test_leaving_a_run_it_finishes_its_item_and_takes_no_other(on_ray):
+    worked = []
+
+    class Slow(QueueWorker):
+        def work(self, item):
+            time.sleep(0.05)
+            worked.append(item)
+            return item
+
+    with plan_over(Slow(16, 16), from_iterable(range(100))).run() as stream:
+        next(stream)
+    count = len(worked)
+    time.sleep(0.2)
+    assert count == len(worked) < 10
+
+
+def test_an_item_that_outlasts_its_run_says_nothing_to_the_next_one(on_ray, monkeypatch):
+    """It fails while the next run goes on, which has a thread and queues of its own."""
+    monkeypatch.setattr("flowrl.iter.queue_worker.JOIN_S", 0.05)
+    goes_on = threading.Event()
+    worker = Doubler(dies_of=7, waits_for=goes_on)
+    feed = from_iterable([7]).for_each(Enqueue(worker.inqueue))
+    with Concurrently([feed, Dequeue(worker.outqueue)], mode="async", output_indexes=[0]).run() as stream:
+        assert next(stream) == 7
+        while not worker.inqueue.empty():
+            time.sleep(0.001)
+    (left,) = worker._left
+    with plan_over(worker, from_iterable(range(6))).run() as stream:
+        goes_on.set()
+        left.join()
+        assert list(stream) == [0, 2, 4, 6, 8, 10]
+        assert worker.failure is None
+
+
 def test_on_the_serial_engine_it_has_no_thread():
     threads = set()
 

@@ -342,3 +342,14 @@ def test_a_random_tree_of_unions_loses_nothing():
             plan = plan.union(from_iterable(items), deterministic=rng.random() < 0.5, round_robin_weights=weights)
             expected += items
         assert sorted(plan) == sorted(expected)
+
+
+@pytest.mark.parametrize("weights", [[1, 40, "*"], [1, 40, 40], [3, 7, "*"]])
+def test_who_fills_a_small_queue_gets_its_turns_within_the_round(engine, weights):
+    """Debts stay below the four rounds beyond which they are forgiven."""
+    q = Queue(4)
+    fill = repeat("fill").for_each(Enqueue(q))
+    plan = Concurrently([repeat("one"), fill, Dequeue(q)], mode="round_robin", round_robin_weights=weights, output_indexes=[0, 1])
+    with plan.run() as stream:
+        seen = Counter(next(stream) for _ in range(50 * sum(weights[:2])))
+    assert seen["fill"] / seen["one"] == pytest.approx(weights[1] / weights[0], rel=0.03)

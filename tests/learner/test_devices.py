@@ -12,8 +12,10 @@ from flowrl.batch import SampleBatch
 from flowrl.errors import ConfigError
 from flowrl.learner import checked_devices, compute_gradients, learn_on_batch
 from flowrl.learner.devices import Replicas
+from flowrl.learner.learner_thread import LearnerThread
 from flowrl.policy import Policy
 from flowrl.rollout.worker import RolloutWorker
+from flowrl.rollout.worker_set import WorkerSet
 
 OBS = gym.spaces.Box(-1, 1, (3,))
 SMALL = {"seed": 3, "hiddens": (8,)}
@@ -232,6 +234,15 @@ def test_a_worker_learns_on_its_devices_and_remote_ones_where_their_policy_is():
     remote = RolloutWorker(config, index=1)
     remote.close()
     assert remote.devices == ()
+
+
+def test_a_learners_devices_are_its_own_while_it_learns(serial):
+    workers = WorkerSet(A2CConfig(env="CartPole-v1", hiddens=(4,)))
+    learner = LearnerThread(workers.local_worker(), devices=["cpu", "cpu"])
+    with workers.open():
+        with learner.open():
+            assert len(workers.local_worker().devices) == 2
+        assert workers.local_worker().devices == ()
 
 
 @pytest.mark.parametrize("devices", ["cuda:0", ["cuda:0", ""], [0], ["cuda:"], ["CUDA:0"], None, {"cuda:0"}], ids=str)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 import time
 
 import numpy as np
@@ -276,6 +278,13 @@ def test_what_cannot_work_is_refused_when_built_with_the_plans_line(build, messa
         ((1, 200, 100, 32, 0.6, 0.4, 1e-6), "learning_starts=200 is above buffer_size=100"),
         ((1, 10, 100, 0, 0.6, 0.4, 1e-6), "train_batch_size=0"),
         ((1, 10, 100, 32, 0.6, 0.4, 0.0), "eps=0.0"),
+        ((1, 10, 100, 32, 0.6, 0.4, math.inf), "eps=inf"),
+        ((1, 10, 100, 32, None, 7, 1e-6), "beta=7"),
+        ((1, math.nan, 100, 32, 0.6, 0.4, 1e-6), "learning_starts=nan: expected a whole number, 0 or more"),
+        ((1, -5, 100, 32, 0.6, 0.4, 1e-6), "learning_starts=-5"),
+        ((2.5, 10, 100, 32, 0.6, 0.4, 1e-6), "num_shards=2.5: expected a whole number, 1 or more"),
+        ((1, 10, 10.5, 32, 0.6, 0.4, 1e-6), "buffer_size=10.5"),
+        ((1, 10, 100, 2.5, 0.6, 0.4, 1e-6), "train_batch_size=2.5"),
     ],
 )
 def test_settings_that_do_not_fit_are_refused(args, message):
@@ -298,3 +307,13 @@ def test_priorities_of_a_train_step_without_a_buffer_are_told_what_to_add(serial
     plan = fl.from_iterable([(rows(0), {"loss": 1.0})]).for_each(UpdatePriorities())
     with plan.run() as stream, pytest.raises(TypeError, match=r"after TrainOneStep.* say local_buffer="):
         next(stream)
+
+
+def test_what_an_actor_refuses_is_told_of_with_the_operator_its_line_and_the_shard(engine):  # C7
+    actors = shards_of(2)
+    batches = [rows(0), rows(0), rows(0), rows(0).with_columns(more=np.zeros(ROWS))]
+    store = fl.from_iterable(lambda: iter(batches * 9)).for_each(StoreToReplayBuffer(actors=actors))
+    with store.run() as stream, pytest.raises(ValueError, match="a batch with the columns") as raised:
+        list(stream)
+    (note,) = raised.value.__notes__
+    assert re.fullmatch(r"in StoreToReplayBuffer at test_replay_ops\.py:\d+, shard 1 of 2", note)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 import flowrl as fl
@@ -137,3 +138,19 @@ def test_schedules_of_exploration_hear_how_far_the_run_is(engine):
             next(stream)
         epsilons = workers.foreach_policy(lambda policy, _: policy.get_exploration_info()["epsilon"])
     assert epsilons == [0.0, 0.0, 0.0]
+
+
+def test_weights_that_somebody_else_has_set_are_not_undone(engine):
+    """The learner has nothing to learn yet; a policy is loaded into all workers meanwhile."""
+    workers = workers_of(num_workers=1)
+    learner = LearnerThread(workers.local_worker())
+    store = ParallelRollouts(workers, mode="async").zip_with_source_actor().for_each(UpdateWorkerWeights(learner, workers, 0))
+    with store.run() as stream:
+        next(stream), next(stream)
+        loaded = {name: np.full_like(weights, 7.0) for name, weights in workers.local_worker().get_weights().items()}
+        workers.foreach_worker(lambda worker: worker.set_weights(loaded))
+        for _ in range(3):
+            next(stream)
+        (remote,) = workers.remote_workers()
+        weights = engine.inner.result(remote.get_weights.remote())
+    assert all((array == 7.0).all() for array in weights.values())

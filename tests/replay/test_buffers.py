@@ -288,6 +288,20 @@ def test_a_number_that_no_row_ever_had_is_refused(number):
     assert set(buffer.sample(10)["weights"].tolist()) == {1.0}
 
 
+def test_numbers_may_be_of_any_whole_dtype():
+    buffer = prioritized([1.0] * 300, capacity=300, beta=1.0)
+    assert buffer.update_priorities(np.array([3, 250], np.uint8), np.array([0.5, 0.25])) == 2
+    assert {number: weight for number, weight in priorities_of(buffer).items() if weight > 0.3} == {3: 0.5, 250: 1.0}
+
+
+@pytest.mark.parametrize("numbers", [np.array([[0, 3]]), np.array(3)])
+def test_numbers_of_another_shape_are_refused_and_change_nothing(numbers):
+    buffer = prioritized([1.0] * 4, capacity=3)
+    with pytest.raises(ValueError, match=r"batch_indexes of shape"):
+        buffer.update_priorities(numbers, np.ones(numbers.shape))
+    assert buffer.stats()["num_stale_priorities"] == 0
+
+
 def test_numbers_that_are_not_whole_and_priorities_of_another_shape_are_refused():
     buffer = prioritized([1.0, 1.0])
     with pytest.raises(ValueError, match="batch_indexes of dtype float64"):

@@ -137,9 +137,20 @@ def test_rewards_keep_their_dtype_and_whole_ones_become_float64():
         assert rows["rewards"].tolist() == pytest.approx([5.23, 7.94, 10.65, 8.5, 5.0])
 
 
-def test_a_window_of_no_steps_is_refused():
-    with pytest.raises(ValueError, match="n=0"):
-        n_step(episode_of_five(), n=0, gamma=0.9)
+@pytest.mark.parametrize("n", [0, 1.5])
+def test_a_window_of_no_whole_steps_is_refused(n):
+    with pytest.raises(ValueError, match=f"n={n}"):
+        n_step(episode_of_five(), n=n, gamma=0.9)
+
+
+def test_a_window_may_be_longer_than_any_episode():
+    longest = n_step(episode_of_five(), n=2**63 - 1, gamma=0.5)
+    assert longest["new_obs"][:, 2].tolist() == [5] * 5
+
+
+def test_whole_rewards_become_float64_with_one_step_too():
+    fragment = episode_of_five()
+    assert n_step(fragment.with_columns(rewards=np.arange(5)), n=1, gamma=0.9)["rewards"].dtype == np.float64
 
 
 steps = st.tuples(st.integers(-9, 9), st.sampled_from(["goes on", "terminated", "truncated", "cut"]))

@@ -77,6 +77,18 @@ def test_a_batch_of_another_kind_is_refused_by_the_column_and_changes_nothing(co
     assert (held(ring), ring.num_added) == ([0, 1, 2], 3)
 
 
-def test_a_capacity_below_one_row_is_refused():
-    with pytest.raises(ValueError, match="capacity=0"):
-        Ring(0)
+@pytest.mark.parametrize("capacity", [0, 10.5, float("nan"), True])
+def test_a_capacity_that_is_no_whole_row_is_refused(capacity):
+    with pytest.raises(ValueError, match=f"capacity={capacity}"):
+        Ring(capacity)
+
+
+def test_a_column_of_objects_is_refused():
+    """They would be shared with who sent them."""
+    objects = np.empty(2, object)
+    objects[:] = [[1], [2]]
+    ring = Ring(4)
+    with pytest.raises(ValueError, match="column 'info' has the dtype object"):
+        ring.add(SampleBatch({"info": objects}))
+    ring.add(numbered(0, 3))
+    assert held(ring) == [0, 1, 2]
