@@ -45,7 +45,8 @@ def test_wait_tells_the_done_calls_from_the_others(engine):
 
 def test_wait_is_over_after_its_timeout(on_ray):
     actors = on_ray.pool(2, Sleeper)
-    on_ray.ask(actors[0], "sleep", 0)
+    for actor in actors:  # both have started
+        on_ray.ask(actor, "sleep", 0)
     slow, fast = on_ray.inner.call(actors[0], "sleep", 1.0), on_ray.inner.call(actors[1], "sleep", 0)
     began = time.monotonic()
     done, others = on_ray.inner.wait([slow, fast], 0.3, num=2)
