@@ -125,30 +125,20 @@ def test_a_replay_that_nothing_feeds_is_a_deadlock_that_says_what_is_missing(ser
         next(stream)
 
 
-def test_a_warm_up_that_stands_still_asks_nobody_and_burns_nothing(on_ray):
+@pytest.mark.parametrize("where", ["actors", "local"])
+def test_a_warm_up_that_stands_still_asks_nobody_and_burns_nothing(on_ray, where):  # E7
     """The shards have been asked once for each time that something reached them, and no more while the run sleeps."""
-    actors = shards_of(2, learning_starts=10_000, buffer_size=20_000)
+    memory = memory_of(where, learning_starts=10_000, buffer_size=20_000)
     slow = fl.from_items([0] * 3, num_shards=1).for_each(lambda x: (time.sleep(0.7), rows(0))[1]).gather_async()
-    store = slow.for_each(StoreToReplayBuffer(actors=actors))
-    with Concurrently([store, Replay(actors=actors)], mode="async").run() as stream:
+    store = slow.for_each(StoreToReplayBuffer(**memory))
+    with Concurrently([store, Replay(**memory)], mode="async").run() as stream:
         next(stream)
         began, cpu = time.monotonic(), time.process_time()
         next(stream)
         waited = time.monotonic() - began
         assert time.process_time() - cpu < 0.2 * waited
-        asked = [actor.num_calls for actor in actors]
+        asked = [actor.num_calls for actor in memory.get("actors", ())]
     assert sum(asked) <= 8  # what was stored, and nothing else
-
-
-def test_a_local_warm_up_that_stands_still_burns_nothing(on_ray):  # E7
-    buffer = buffer_of(learning_starts=10_000, buffer_size=20_000)
-    slow = fl.from_items([0] * 3, num_shards=1).for_each(lambda x: (time.sleep(0.7), rows(0))[1]).gather_async()
-    store = slow.for_each(StoreToReplayBuffer(local_buffer=buffer))
-    with Concurrently([store, Replay(local_buffer=buffer)], mode="async").run() as stream:
-        next(stream)
-        began, cpu = time.monotonic(), time.process_time()
-        next(stream)
-        assert time.process_time() - cpu < 0.2 * (time.monotonic() - began)
 
 
 def test_a_replay_opened_by_the_user_hears_of_rows_from_outside(on_ray):
