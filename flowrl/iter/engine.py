@@ -13,6 +13,7 @@ import uuid
 import weakref
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from typing import Any, Protocol
 
 import cloudpickle
@@ -53,8 +54,8 @@ class Engine(Protocol):
     def asker(self, actor: Any, method: str) -> Callable[[], Any]:
         """A function that makes the call `method()`: the cheapest one there is."""
 
-    def result(self, call: Any) -> Any:
-        """Wait for a call and return its value; raises what the method raised."""
+    def result(self, call: Any, notice: Any = None) -> Any:
+        """Wait for a call and return its value; raises what the method raised. `notice` is what `notify` gave for it, if it was asked."""
 
     def results(self, calls: Sequence[Any]) -> list[Any]:
         """Wait for several calls and return their values; raises what one of them raised."""
@@ -65,8 +66,11 @@ class Engine(Protocol):
     def forget(self, calls: Sequence[Any]) -> None:
         """Nobody waits for these calls any more: one that has not begun need not."""
 
-    def notify(self, call: Any, wake: Callable[[], None]) -> None:
-        """Have `wake` called, from any thread, once the call is done."""
+    def notify(self, call: Any, wake: Callable[[], None]) -> Any:
+        """Have `wake` called, from any thread, once the call is done; a notice whose `done()` says whether it is."""
+
+    def named_by(self, call: Any, value: Any) -> Any:
+        """What to pass to an actor in place of `value`, which is that of `call`, so that it need not be packed again."""
 
     def peek(self, asks: Sequence[tuple[Any, str, tuple[Any, ...]]], timeout_s: float) -> list[Any]:
         """Ask (actor, method, args) for what changes nothing; None for those that have not answered in time."""
@@ -256,7 +260,7 @@ class SerialEngine:
         """A function that makes the call `method()`."""
         return lambda: actor.queue_call(method, ())
 
-    def result(self, call: SerialCall) -> Any:
+    def result(self, call: SerialCall, notice: Any = None) -> Any:
         """The call's value, run now if it was not yet, after the calls before it."""
         call.actor.drain(call)
         if call.error is not None:
@@ -284,10 +288,17 @@ class SerialEngine:
             if not call.done and call in call.actor.calls:
                 call.actor.calls.remove(call)
 
-    def notify(self, call: SerialCall, wake: Callable[[], None]) -> None:
+    def notify(self, call: SerialCall, wake: Callable[[], None]) -> Future[None]:
         """Run the call now: nobody else would."""
         call.actor.drain(call)
         wake()
+        notice: Future[None] = Future()
+        notice.set_result(None)
+        return notice
+
+    def named_by(self, call: SerialCall, value: Any) -> Any:
+        """The value: it is frozen, and passes as it is."""
+        return value
 
     def peek(self, asks: Sequence[tuple[SerialActor, str, tuple[Any, ...]]], timeout_s: float) -> list[Any]:
         """Look past the calls that wait, which stay in their order."""

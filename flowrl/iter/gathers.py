@@ -58,6 +58,8 @@ class _Gather(StageObject):
         self.run, self.shards, self.label = run, shards, label
         self.live = list(shards)
         self.started = False
+        self.is_awaited = False
+        """Whether it was pulled in vain since its last answer; else its calls need not wake the run: a look finds them done."""
         self.num_parked = 0
         """Calls of all shards that are parked."""
 
@@ -112,12 +114,14 @@ class _Gather(StageObject):
         self.live.remove(shard)
         for call in shard.calls:
             self.run.pending.pop(call, None)
+            self.run.notices.pop(call, None)
         shard.calls.clear()
         shard.num_ready = 0
 
     def take(self, shard: OpenShard) -> Any:
         """The shard's oldest call, which nobody has to wait for any more."""
         call = shard.calls.popleft()
+        self.is_awaited = False
         if self.run.pending.pop(call, None) is not None:
             # A later call was reported before this older one: report it again.
             later = next((other for other in reversed(shard.calls) if other not in self.run.pending), None)
@@ -130,7 +134,7 @@ class _Gather(StageObject):
         """The shard's oldest answer. An error means that the call itself failed; a dead actor's shard is dropped."""
         call = self.take(shard)
         try:
-            return self.run.engine.result(call)
+            return self.run.result(call)
         except ActorDiedError as error:
             self.drop(shard)
             if not self.run.is_first_news_of(shard.sources[0]):
@@ -199,15 +203,18 @@ class AsyncGather(_Gather):
                     for shard in self.live:
                         self.ask(shard)
             if not self.ready:
+                self.is_awaited = True
                 return self.nothing_yet if self.live else END
             shard = self.ready.popleft()
             if shard.ended or not shard.calls:
                 continue
             self.serving = shard
+            call = shard.calls[0]
             x = self.answer_of(shard)
             self.sources = shard.sources
             if x.__class__ is not Answer:
                 shard.num_received += 1
+                self.run.arrived = (x, call)
                 if shard.num_parked:
                     self.unpark(shard, shard.num_parked)
                 return x
@@ -278,6 +285,7 @@ class BarrierGather(_Gather):
                     self.ask(shard)
             for shard in self.live:
                 if not shard.num_ready and shard not in self.partial:
+                    self.is_awaited = True
                     return self.nothing_yet
             self._collect()
 
@@ -300,7 +308,7 @@ class BarrierGather(_Gather):
     def _answers(self, shards: list[OpenShard]) -> Iterator[tuple[OpenShard, Any]]:
         """Each shard and its answer: all in one call of the engine, unless one of them has failed. That one is in the round already."""
         try:
-            values = self.run.engine.results([shard.calls[0] for shard in shards])
+            values = self.run.results([shard.calls[0] for shard in shards])
         except KeyboardInterrupt:
             raise
         except BaseException:

@@ -8,6 +8,7 @@ import pickletools
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from functools import lru_cache
 from typing import Any
 
@@ -135,10 +136,13 @@ class RayEngine:
         """The bound call itself: without arguments it is the cheapest one."""
         return getattr(actor, method).remote  # type: ignore[no-any-return]
 
-    def result(self, call: Any) -> Any:
-        """The call's value; raises what the method raised, with its own type."""
+    def result(self, call: Any, notice: Future[Any] | None = None) -> Any:
+        """The call's value, from the notice if that has it; raises what the method raised, with its own type."""
         try:
-            value = ray.get(call)
+            if notice is not None and notice.done() and notice.exception() is None:
+                value = notice.result()
+            else:
+                value = ray.get(call)
             lock(value)
             return value
         except RayTaskError as error:
@@ -164,9 +168,15 @@ class RayEngine:
     def forget(self, calls: Sequence[Any]) -> None:
         """Nothing to do: what an actor was asked for it makes, and nobody gets it."""
 
-    def notify(self, call: Any, wake: Callable[[], None]) -> None:
-        """Wake from Ray's own thread when the call is done."""
-        call.future().add_done_callback(lambda future: wake())
+    def notify(self, call: Any, wake: Callable[[], None]) -> Future[Any]:
+        """Wake from Ray's own thread when the call is done. Ray unpickles its value for that, and the notice keeps it."""
+        notice: Future[Any] = call.future()
+        notice.add_done_callback(lambda done: wake())
+        return notice
+
+    def named_by(self, call: Any, value: Any) -> Any:
+        """The `ObjectRef`: the bytes go on as they are."""
+        return call
 
     def peek(self, asks: Sequence[tuple[Any, str, tuple[Any, ...]]], timeout_s: float) -> list[Any]:
         """Ask all at once; None for those that are busy or gone."""

@@ -81,7 +81,10 @@ class Run:
         self.shard_plans: list[tuple[Any, Any]] = []
         """Each shard that is read, as the plan has it and as it is open."""
         self.event = threading.Event()
-        self.notified: set[Any] = set()
+        self.notices: dict[Any, Any] = {}
+        """What the engine said of the calls that are to set the event: whether they are done, and what came of them."""
+        self.arrived: tuple[Any, Any] = (None, None)
+        """The last item that came out of an actor by itself, and its call."""
         self.stack = ExitStack()
         self.draw = Draw(engine.seed) if isinstance(engine, SerialEngine) else None
         self.looked = self.heard = 0.0
@@ -137,6 +140,8 @@ class Run:
             opening.leave(self)
         finally:
             self.pending.clear()
+            self.notices.clear()
+            self.arrived = (None, None)
             self.stack.close()
 
     def tell(self, call: Any, to: Any = None, by: str = "a message") -> None:
@@ -154,6 +159,22 @@ class Run:
                 self._mark_ready(self.engine.wait([on_their_way[0]])[0])
         if len(self.pending) > MAX_TOLD:  # a plan that never sleeps would never look at them
             self._hear(self._calls_told())
+
+    def result(self, call: Any) -> Any:
+        """The value of a call that is done, or being waited for; raises what the method raised."""
+        return self.engine.result(call, self.notices.pop(call, None))
+
+    def results(self, calls: list[Any]) -> list[Any]:
+        """The values of several calls; raises what one of them raised."""
+        for call in calls:
+            self.notices.pop(call, None)
+        return self.engine.results(calls)
+
+    def as_it_came(self, item: Any) -> Any:
+        """What to pass to an actor in place of `item`: its name at the engine, where it never changes and is what an actor gave last."""
+        arrived, call = self.arrived
+        same = item is arrived and getattr(type(item), "__flowrl_frozen__", False)
+        return self.engine.named_by(call, item) if same else item
 
     def knows_dead(self, actor: Any) -> bool:
         """Whether the run has told of this actor's (or handle's) death."""
@@ -243,12 +264,17 @@ class Run:
         self.heard = time.perf_counter()
         done = self.engine.wait(told, 0, len(told))[0]
         try:
-            self.engine.results(done)
+            self.results(done)
         except Exception:
             self._mark_ready(done)
         else:
             for call in done:
                 self.pending.pop(call)[0].forget()
+
+    def _hear_in_time(self, told: list[Any]) -> None:
+        """`_hear`, each 0.1 s; a barrier hears them with each round: one made with weights that were refused is one too many."""
+        if told and (self.lone_barrier or time.perf_counter() - self.heard >= HEAR_EVERY_S):
+            self._hear(told)
 
     def _has_moved(self) -> bool:
         """Whether something came about since the last time that a branch which was asked before could not know.
@@ -295,7 +321,7 @@ class Run:
         elif self.pending and not self.threads_wait:
             self._wait_for_call()
         elif self.pending or (self.threads_wait and (signal is PENDING or self.thread_between)):
-            self._wait_for_event()
+            self._wait_for_event(signal)
         elif signal is PENDING:  # for what somebody outside this run may do to an actor
             self.event.wait(RETRY_S)
             self.retrying = True
@@ -309,7 +335,8 @@ class Run:
         return RETRY_S if waits and self.draw is None else None
 
     def _wait_for_call(self) -> None:
-        calls, told = self._awaited()
+        calls, told = self._on_their_way()
+        calls = self._awaited(calls) or calls
         done: list[Any] = []
         if self.lone_barrier:
             done = calls  # it needs all of its own, so it sleeps where it gets them
@@ -323,47 +350,49 @@ class Run:
             self.num_sleeps += LOOK_EVERY_SLEEPS // 2 if at_once else 1
             self.retrying = not done and not told
         self._mark_ready(done)
-        # A barrier hears them with each round: a round made with weights that were refused is one too many.
-        if told and (self.lone_barrier or time.perf_counter() - self.heard >= HEAR_EVERY_S):
-            self._hear(told)
+        self._hear_in_time(told)
 
     def _see(self, now: float) -> None:
         """Mark the calls that are done by now."""
         self.looked = now
-        calls, told = self._awaited()
+        calls, told = self._on_their_way()
         self._mark_ready(self.engine.wait(calls, 0, len(calls))[0])
-        if told and now - self.heard >= HEAR_EVERY_S:
-            self._hear(told)
+        self._hear_in_time(told)
 
-    def _awaited(self) -> tuple[list[Any], list[Any]]:
-        """The calls that stages wait for, and those that only their error matters of; where there are no others, these for the former."""
+    def _on_their_way(self) -> tuple[list[Any], list[Any]]:
+        """The calls that stages made, and those that only their error matters of; where there are no others, these for the former."""
         calls = [call for call, (_, shard) in self.pending.items() if shard is not None]
         if len(calls) == len(self.pending):
             return calls, []
         told = self._calls_told()
         return (calls, told) if calls else (told, [])
 
+    def _awaited(self, calls: list[Any]) -> list[Any]:
+        """Those of a gather that was pulled in vain: the others' answers nobody could take now, as behind a full queue."""
+        return [call for call in calls if getattr(self.pending[call][0], "is_awaited", True)]
+
     def _timeout_s(self, told: list[Any]) -> float | None:
         """How long to sleep at most: None for ever."""
         return HEAR_EVERY_S if told else self._retry_s
 
-    def _wait_for_event(self) -> None:
+    def _wait_for_event(self, signal: Signal) -> None:
         """Sleep on calls, queues and threads together. Whoever changes something sets the event, also before we sleep."""
-        calls, told = self._awaited()
+        calls, told = self._on_their_way()
+        if signal is PENDING:  # else it may be a deadlock, which the last call shows
+            calls = self._awaited(calls)
         oldest = {self.pending[call][1] or call: call for call in reversed(calls)}  # a shard answers in the order of its calls
         for call in oldest.values():
-            if call not in self.notified:
-                self.notified.add(call)
-                self.engine.notify(call, self.event.set)
+            if call not in self.notices:
+                self.notices[call] = self.engine.notify(call, self.event.set)
         for port in self.ports.values():
             if port.outside:
                 port.watch()
         timeout_s = self._timeout_s(told) or (CHECK_EVERY_S if self.has_checks else None)
         self.retrying = not self.event.wait(timeout_s) and not told
         self.event.clear()
-        self.notified &= self.pending.keys()
-        if self.pending:
-            self._see(time.perf_counter())
+        self._mark_ready([call for call, notice in self.notices.items() if call in self.pending and notice.done()])
+        self.looked = time.perf_counter()
+        self._hear_in_time(told)
 
     def _deadlock(self) -> DeadlockError:
         reasons = [why for stage in self.objects if hasattr(stage, "why_blocked") and (why := stage.why_blocked())]
@@ -396,7 +425,7 @@ class _Told:
         """The call is done: keep its error for the consumer."""
         self.forget()
         try:
-            self.run.engine.result(self.call)
+            self.run.result(self.call)
         except Exception as error:
             if not isinstance(error, ActorDiedError) or self.to is None or self.run.is_first_news_of(self.to):
                 self.run.told.append(with_note(error, f"in {self.by}{getattr(self.to, 'where', '')}"))

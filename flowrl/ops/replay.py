@@ -53,7 +53,7 @@ class StoreToReplayBuffer:
         if not living:
             raise ActorDiedError("all replay actors have died, so there is nowhere to store: run the plan again, which starts new ones")
         actor = living[self.num_stored % len(living)]
-        run.tell(actor.add_batch.remote(batch), to=actor, by=self.label)
+        run.tell(actor.add_batch.remote(run.as_it_came(batch)), to=actor, by=self.label)
 
 
 def Replay(

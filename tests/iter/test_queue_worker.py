@@ -4,10 +4,11 @@ import threading
 import time
 import traceback
 
+import numpy as np
 import pytest
 
-from flowrl.errors import DeadlockError, NotOpenError, PlanError
-from flowrl.iter import from_items, from_iterable, from_range
+from flowrl.errors import ActorDiedError, DeadlockError, NotOpenError, PlanError
+from flowrl.iter import ParallelIteratorWorker, create_colocated, from_actors, from_items, from_iterable, from_range
 from flowrl.iter.queue_worker import QueueWorker
 from flowrl.ops import Concurrently, Dequeue, Enqueue
 
@@ -25,6 +26,13 @@ class Doubler(QueueWorker):
         if item == self.dies_of:
             raise ArithmeticError(f"item {item}")
         return 2 * item
+
+
+class Mortal(ParallelIteratorWorker):
+    """One item, then nothing for long."""
+
+    def __init__(self):
+        super().__init__(lambda: (time.sleep(30 * x) or x for x in range(2)), False)
 
 
 def plan_over(worker, source, mode="async", weights=None):
@@ -190,3 +198,64 @@ def test_a_branch_that_waits_for_what_can_never_come_is_a_deadlock_and_not_a_sle
     read = Dequeue(worker.outqueue).for_each(Enqueue(worker.inqueue))
     with read.run() as stream, pytest.raises(DeadlockError, match="Dequeue"):
         next(stream)
+
+
+def test_branches_that_wait_for_each_other_while_calls_are_on_their_way_are_a_deadlock(on_ray):
+    """What it makes goes back to it, and the shards fill it up: both queues are full, and answers that nobody can take are left."""
+
+    class Slow(Doubler):
+        def work(self, item):
+            time.sleep(0.02)
+            return super().work(item)
+
+    worker = Slow(sizes=(1, 1))
+    feed = on_ray.shards(range(50), range(50)).gather_async(num_async=2).for_each(Enqueue(worker.inqueue))
+    back = Dequeue(worker.outqueue).for_each(Enqueue(worker.inqueue))
+    plan = Concurrently([feed, back], mode="async", output_indexes=[1])
+    with plan.run() as stream, pytest.raises(DeadlockError, match="Enqueue"):
+        for _ in range(200):
+            next(stream)
+
+
+def test_answers_that_nobody_could_take_do_not_wake_the_run(on_ray, monkeypatch):
+    """Behind a full queue they are found done when there is room again: a notice would have each of them unpickled for it."""
+    gate, notices = threading.Semaphore(0), []
+
+    class Slow(Doubler):
+        def work(self, item):
+            gate.acquire(timeout=30)
+            return super().work(item)
+
+    notify = on_ray.inner.notify
+    monkeypatch.setattr(on_ray.inner, "notify", lambda call, wake: (notices.append(call), notify(call, wake))[1])
+    plan = plan_over(Slow(), on_ray.shards(range(40), range(40)).gather_async(num_async=2))
+    with plan.run() as stream:
+        got = []
+        for _ in range(80):
+            threading.Timer(0.02, gate.release).start()
+            got.append(next(stream))
+    assert sorted(got) == sorted([*range(0, 80, 2)] * 2)
+    assert len(notices) < 20
+
+
+def test_who_dies_while_the_run_sleeps_on_calls_and_queues_is_told_of_by_its_own_error(on_ray):
+    import ray
+
+    (mortal,) = create_colocated(Mortal, [], 1)
+    plan = plan_over(Doubler(), from_actors([mortal]).gather_async())
+    with plan.run() as stream:
+        assert next(stream) == 0
+        threading.Timer(0.3, ray.kill, [mortal.live]).start()
+        with pytest.raises(ActorDiedError, match=r"process is gone"):
+            next(stream)
+
+
+@pytest.mark.parametrize("make", [lambda: np.arange(12)[::2], lambda: np.ones(300_000), lambda: {"obs": np.arange(6)[::-1]}])
+def test_arrays_that_wake_the_run_are_read_only_too(on_ray, make):  # C17
+    shards = on_ray.shards(lambda: (time.sleep(0.2), iter([make()]))[1])
+    inner = Doubler()
+    inner.work = lambda item: item
+    with plan_over(inner, shards.gather_async()).run() as stream:
+        (item,) = list(stream)
+    array = item["obs"] if isinstance(item, dict) else item
+    assert np.array_equal(array, make()["obs"] if isinstance(item, dict) else make()) and not array.flags.writeable

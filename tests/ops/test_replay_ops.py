@@ -84,6 +84,48 @@ def test_batches_go_to_the_actors_one_after_the_other(engine):
     assert held == [30, 20, 20]
 
 
+class ReadableReplay(ReplayActor):
+    """Shows what was stored."""
+
+    def __init__(self, *args):
+        super().__init__(*args)
+        self.stored = []
+
+    def add_batch(self, batch):
+        super().add_batch(batch)
+        self.stored.append(batch["obs"][:, 0].tolist())
+
+    def all(self):
+        return self.stored
+
+
+STREAMS = {
+    "as they came": (lambda gathered: gathered, True),
+    "seen by others": (lambda gathered: gathered.for_each(lambda batch: batch).filter(lambda batch: batch.count > 0), True),
+    "changed": (lambda gathered: gathered.for_each(lambda batch: batch.with_columns(obs=batch["obs"] + 0)), False),
+    "cut": (lambda gathered: gathered.for_each(lambda batch: batch[:3]), False),
+    "two at a time, then one by one": (lambda gathered: gathered.batch(2).flatten(), None),
+    "shuffled": (lambda gathered: gathered.shuffle(4, seed=0), None),
+}
+
+
+@pytest.mark.parametrize("stages", STREAMS)
+@pytest.mark.parametrize("gather", ["gather_async", "gather_async of many", "gather_sync"])
+def test_what_is_stored_is_what_came_out_of_the_stages_before(engine, monkeypatch, stages, gather):
+    """On Ray a fragment that no stage has changed goes on by reference: stored is what the consumer sees all the same."""
+    (replay,) = fl.create_colocated(ReadableReplay, [1, 40, 1000, 32, 0.6, 0.4, 1e-6], 1)
+    named, name = [], engine.inner.named_by
+    monkeypatch.setattr(engine.inner, "named_by", lambda call, item: (named.append(item), name(call, item))[1])
+    shards = engine.shards(list(fragments(4)), [rows(100 + ROWS * index) for index in range(4)])
+    how, as_sent = STREAMS[stages]
+    gathered = shards.gather_sync() if gather == "gather_sync" else shards.gather_async(batch_ms=5 * (gather == "gather_async of many"))
+    with how(gathered).for_each(StoreToReplayBuffer(actors=[replay])).run() as stream:
+        seen = [next(stream)["obs"][:, 0].tolist() for _ in range(8)]
+        assert engine.inner.result(replay.all.remote()) == seen
+    if gather == "gather_async" and as_sent is not None:
+        assert len(named) == 8 * as_sent
+
+
 @pytest.mark.parametrize("weights", [[1, 4], ["*", 4], [1, "*"], [1, 0.5]])
 @pytest.mark.parametrize("num_replays", [1, 2])
 def test_turns_of_a_replay_that_is_not_ready_are_owed_not_waited_for(engine, where, weights, num_replays):
