@@ -336,7 +336,8 @@ class Run:
 
     def _wait_for_call(self) -> None:
         calls, told = self._on_their_way()
-        calls = self._awaited(calls) or calls
+        if len(self.gathers) > 1:
+            calls = self._awaited(calls) or calls
         done: list[Any] = []
         if self.lone_barrier:
             done = calls  # it needs all of its own, so it sleeps where it gets them
