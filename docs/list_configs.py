@@ -67,7 +67,7 @@ GROUPS = {
     "The environment": (
         "`env` is a gymnasium id, or a class or function of yours that gets the `env_config` dict; in a terminal and in files "
         '`"my_env.py:MyEnv"`. Observations have to be a Box; actions Discrete, and for PPO, A2C and '
-        "A3C also MultiDiscrete or a Box of floats.",
+        "A3C also MultiDiscrete, MultiBinary or a Box.",
         ("env", "env_config"),
     ),
     "Where it runs": (

@@ -18,6 +18,7 @@ from flowrl.errors import ConfigError
 
 __all__ = ["Ended", "EnvVector", "fitted"]
 
+_ACTIONS = (gym.spaces.Discrete, gym.spaces.MultiDiscrete, gym.spaces.MultiBinary, gym.spaces.Box)
 _HIGHEST = float(np.finfo(np.float32).max)
 _LOWEST = -_HIGHEST
 
@@ -31,7 +32,7 @@ class Ended(NamedTuple):
 
 
 class EnvVector:
-    """`num_envs` gymnasium envs with the same spaces: Box observations; Discrete, MultiDiscrete or Box actions.
+    """`num_envs` gymnasium envs with the same spaces: Box observations; Discrete, MultiDiscrete, MultiBinary or Box actions.
 
     Made from envs that were never reset; the first `reset_ended` resets them all, each with a seed of its own spawned from
     `seed` (later resets pass none, so an env goes on with its own generator). Then: `reset_ended`, act on `obs`, `step`, again.
@@ -201,8 +202,9 @@ def _checked_spaces(envs: Sequence[Any]) -> tuple[gym.spaces.Box, gym.Space[Any]
         raise ConfigError(
             f"observation space {observation_space} of {envs[0]}: expected a Box, wrap the env (gymnasium.wrappers.FlattenObservation, say)"
         )
-    if not isinstance(action_space, gym.spaces.Discrete | gym.spaces.MultiDiscrete | gym.spaces.Box):
+    if not isinstance(action_space, _ACTIONS):
         raise ConfigError(
-            f"action space {action_space} of {envs[0]}: expected Discrete, MultiDiscrete or Box actions, wrap the env or choose another one"
+            f"action space {action_space} of {envs[0]}: expected Discrete, MultiDiscrete, MultiBinary or Box actions, "
+            "wrap the env or choose another one"
         )
     return observation_space, action_space

@@ -1,7 +1,7 @@
 """Policies: how to act, what to learn from, and what to minimise. The losses themselves are with their algorithms."""
 
 from flowrl.policy.actor_critic import ActorCriticPolicy
-from flowrl.policy.distributions import Categorical, Gaussian, MultiCategorical, distribution_for
+from flowrl.policy.distributions import Bernoulli, Categorical, Gaussian, MultiCategorical, distribution_for
 from flowrl.policy.gae import gae
 from flowrl.policy.networks import ActorCritic, QNetwork
 from flowrl.policy.normalizer import Moments, Normalizer
@@ -11,6 +11,7 @@ from flowrl.policy.q_policy import QPolicy
 __all__ = [
     "ActorCritic",
     "ActorCriticPolicy",
+    "Bernoulli",
     "Categorical",
     "Gaussian",
     "Moments",

@@ -27,7 +27,7 @@ __all__ = ["ActorCriticPolicy"]
 
 
 class ActorCriticPolicy(Policy, ABC):
-    """An actor-critic for Discrete, MultiDiscrete and Box actions and Box observations; a subclass adds the loss.
+    """An actor-critic for Discrete, MultiDiscrete, MultiBinary and Box actions and Box observations; a subclass adds the loss.
 
     Of the config: `hiddens` or a `model` of the user's own, `gamma`, `observation_filter`, `normalize_rewards`; `lambda_` and
     `initial_log_std` where it has them. `config.seed` alone decides the initial weights, so that all workers begin alike;

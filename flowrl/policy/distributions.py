@@ -6,6 +6,7 @@ One class for each kind of action space. The network's outputs are their paramet
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import gymnasium as gym
@@ -16,12 +17,14 @@ from torch import nn
 from flowrl.batch import Array
 from flowrl.errors import ConfigError
 
-__all__ = ["Categorical", "Distribution", "Gaussian", "MultiCategorical", "distribution_for"]
+__all__ = ["Bernoulli", "Categorical", "Distribution", "Gaussian", "MultiCategorical", "distribution_for"]
 
 # N rows, O outputs of the network, A actions, D numbers of an action
 
 _UNBOUNDED = float(np.finfo(np.float32).max)
 """A bound this far out is none."""
+_MOST_CHOICES = 1 << 16
+"""Whole numbers of a Box, over all its numbers, that a network may have an output each for."""
 _HALF_LOG_TWO_PI = 0.5 * math.log(2 * math.pi)
 
 
@@ -50,14 +53,32 @@ class Distribution(Protocol):
 
 
 def distribution_for(action_space: gym.Space[Any], initial_log_std: float = 0.0) -> Distribution:
-    """The distribution for a space: `Categorical`, `MultiCategorical` or `Gaussian`."""
+    """The distribution for a space: `Categorical`, `MultiCategorical` (also for whole numbers in a Box), `Bernoulli` or `Gaussian`."""
     if isinstance(action_space, gym.spaces.Discrete):
         return Categorical(int(action_space.n), int(action_space.start))
     if isinstance(action_space, gym.spaces.MultiDiscrete):
-        return MultiCategorical(action_space)
+        return MultiCategorical(action_space, action_space.nvec.ravel().tolist(), action_space.start.ravel().tolist())
+    if isinstance(action_space, gym.spaces.MultiBinary):
+        return Bernoulli(action_space)
     if isinstance(action_space, gym.spaces.Box):
-        return Gaussian(action_space, initial_log_std)
-    raise ConfigError(f"action space {action_space}: expected Discrete, MultiDiscrete or a Box of floats")
+        return Gaussian(action_space, initial_log_std) if _is_of_floats(action_space) else _whole_numbers(action_space)
+    raise ConfigError(f"action space {action_space}: expected Discrete, MultiDiscrete, MultiBinary or Box")
+
+
+def _is_of_floats(space: gym.spaces.Box) -> bool:
+    return space.dtype is not None and bool(np.issubdtype(space.dtype, np.floating))
+
+
+def _whole_numbers(space: gym.spaces.Box) -> MultiCategorical:
+    """One of the whole numbers from low to high, for each number of the box."""
+    starts = [int(low) for low in space.low.ravel().tolist()]
+    sizes = [int(high) - low + 1 for low, high in zip(starts, space.high.ravel().tolist())]
+    if sum(sizes) > _MOST_CHOICES:
+        raise ConfigError(
+            f"action space {space}: a Box of whole numbers has an output for each of them, {sum(sizes):,} in all, at most "
+            f"{_MOST_CHOICES:,}; wrap the env, into fewer numbers or a Box of floats"
+        )
+    return MultiCategorical(space, sizes, starts)
 
 
 class Categorical:
@@ -97,11 +118,14 @@ class Categorical:
 
 
 class MultiCategorical:
-    """D independent choices: the outputs are the logits of the first, then of the second, and so on. Stored as the env has them."""
+    """D independent choices: the outputs are the logits of the first, then of the second, and so on. Stored as the env has them.
 
-    def __init__(self, action_space: gym.spaces.MultiDiscrete) -> None:
+    Choice d is one of `sizes[d]` whole numbers from `starts[d]` on; `action_space` says their shape and dtype.
+    """
+
+    def __init__(self, action_space: gym.spaces.MultiDiscrete | gym.spaces.Box, sizes: Sequence[int], starts: Sequence[int]) -> None:
         self.space = action_space
-        self.parts = [Categorical(int(n), int(start)) for n, start in zip(action_space.nvec.ravel(), action_space.start.ravel())]
+        self.parts = [Categorical(size, start) for size, start in zip(sizes, starts, strict=True)]
         self.num_outputs = sum(part.num_outputs for part in self.parts)
         self._ends = np.cumsum([part.num_outputs for part in self.parts])[:-1].tolist()
 
@@ -133,6 +157,40 @@ class MultiCategorical:
         return actions.astype(self.space.dtype, copy=False), np.sum([logp for _, logp in each], axis=0)
 
 
+class Bernoulli:
+    """D independent bits: the outputs are the logits of each one's being 1. Stored as the env has them."""
+
+    def __init__(self, action_space: gym.spaces.MultiBinary) -> None:
+        self.space = action_space
+        self.num_outputs = math.prod(action_space.shape)
+
+    def draw(self, outputs: Array, rng: np.random.Generator) -> tuple[Array, Array]:
+        """A bit is 1 where an even draw is below its probability."""
+        return self._with_logp(outputs, rng.random(outputs.shape) < np.exp(-np.logaddexp(0.0, -outputs)))
+
+    def likeliest(self, outputs: Array) -> tuple[Array, Array]:
+        """The likelier value of each bit; 0 where both are as likely."""
+        return self._with_logp(outputs, outputs > 0)
+
+    def for_env(self, stored: Array) -> Array:
+        """As they are."""
+        return stored
+
+    def evaluate(self, outputs: torch.Tensor, stored: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Sums over the bits, which are independent."""
+        logp_of_1, logp_of_0 = nn.functional.logsigmoid(outputs), nn.functional.logsigmoid(-outputs)
+        logp = torch.where(stored.reshape(len(stored), -1).bool(), logp_of_1, logp_of_0)
+        return logp.sum(dim=1), -(logp_of_1.exp() * logp_of_1 + logp_of_0.exp() * logp_of_0).sum(dim=1)
+
+    def named_parameters(self) -> dict[str, nn.Parameter]:
+        """None."""
+        return {}
+
+    def _with_logp(self, outputs: Array, bits: Array) -> tuple[Array, Array]:
+        logp: Array = -np.logaddexp(0.0, np.where(bits, -outputs, outputs)).sum(axis=1)
+        return bits.reshape(-1, *self.space.shape).astype(self.space.dtype), logp
+
+
 class Gaussian:
     """Independent normal distributions for a Box of floats: the outputs are the means, `log_std` `[D]` is trained beside the network.
 
@@ -148,8 +206,6 @@ class Gaussian:
     """
 
     def __init__(self, action_space: gym.spaces.Box, initial_log_std: float = 0.0) -> None:
-        if action_space.dtype is None or not np.issubdtype(action_space.dtype, np.floating):
-            raise ConfigError(f"action space {action_space}: expected a Box of floats, wrap the env (MultiDiscrete fits whole numbers)")
         self.space = action_space
         self.num_outputs = math.prod(action_space.shape)
         self.log_std = nn.Parameter(torch.full((self.num_outputs,), float(initial_log_std)))

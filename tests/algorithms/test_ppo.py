@@ -115,10 +115,12 @@ class Target(gym.Env):
     [
         (gym.spaces.Discrete(4, start=-1), 2),
         (gym.spaces.MultiDiscrete([3, 4]), [2, 0]),
+        (gym.spaces.MultiBinary(4), [1, 0, 0, 1]),
+        (gym.spaces.Box(np.array([-3, 10]), np.array([3, 15]), dtype=np.int32), [2, 11]),
         (gym.spaces.Box(np.array([-2, 0], np.float32), np.array([0, 5], np.float32)), [-1.5, 4.0]),
         (gym.spaces.Box(np.array([1, -np.inf, -np.inf], np.float32), np.array([np.inf, 0, np.inf], np.float32)), [1.5, -1.0, 0.5]),
     ],
-    ids=["Discrete", "MultiDiscrete", "Box", "half-bounded"],
+    ids=["Discrete", "MultiDiscrete", "MultiBinary", "whole numbers", "Box", "half-bounded"],
 )
 def test_ppo_finds_the_best_action_of_every_kind(space, target):
     config = fl.PPOConfig(env=lambda context: Target(space, target), num_envs=8, rollout_fragment_length=32, train_batch_size=256, lr=1e-2)

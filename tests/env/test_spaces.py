@@ -15,6 +15,8 @@ SPACES = [
     gym.spaces.Box(np.iinfo(np.int64).min, np.iinfo(np.int64).max, (2,), np.int64),
     gym.spaces.Discrete(3, start=-1),
     gym.spaces.MultiDiscrete([2, 3]),
+    gym.spaces.MultiBinary(3),
+    gym.spaces.MultiBinary([2, 3]),
     gym.spaces.MultiDiscrete([[2, 3], [4, 5]], start=np.array([[0, 1], [2, 3]])),
 ]
 

@@ -274,8 +274,8 @@ def test_other_observation_spaces_are_refused_when_built(env, message):
 
 def test_other_action_spaces_are_refused_when_built():
     env = CountEnv(3)
-    env.action_space = gym.spaces.MultiBinary(2)
-    with pytest.raises(fl.ConfigError, match="expected Discrete, MultiDiscrete or Box actions"):
+    env.action_space = gym.spaces.Text(2)
+    with pytest.raises(fl.ConfigError, match="expected Discrete, MultiDiscrete, MultiBinary or Box actions"):
         vector(env)
 
 
@@ -299,6 +299,8 @@ class Recording(CountEnv):
     [
         (gym.spaces.Discrete(3), np.array([2, 1])),
         (gym.spaces.MultiDiscrete([3, 4]), np.array([[2, 1], [0, 3]])),
+        (gym.spaces.MultiBinary(2), np.array([[1, 0], [1, 1]], np.int8)),
+        (gym.spaces.Box(-5, 5, (2,), np.int16), np.array([[-5, 3], [0, 5]], np.int16)),
         (gym.spaces.Box(-1, 1, (2,), np.float64), np.array([[0.5, -1.0], [1.0, 0.0]])),
     ],
 )

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from flowrl.errors import ConfigError
-from flowrl.policy import Categorical, Gaussian, MultiCategorical, distribution_for
+from flowrl.policy import Bernoulli, Categorical, Gaussian, MultiCategorical, distribution_for
 
 INF = np.inf
 
@@ -25,6 +25,10 @@ def in_env(space: gym.spaces.Box, *actions) -> list[list[float]]:
         (gym.spaces.Discrete(3), Categorical, 3),
         (gym.spaces.MultiDiscrete([2, 3]), MultiCategorical, 5),
         (gym.spaces.MultiDiscrete([[2, 3], [4, 5]]), MultiCategorical, 14),
+        (gym.spaces.MultiBinary(3), Bernoulli, 3),
+        (gym.spaces.MultiBinary([2, 3]), Bernoulli, 6),
+        (gym.spaces.Box(-1, 1, (100,), np.int32), MultiCategorical, 300),  # K3
+        (gym.spaces.Box(0, 255, (2,), np.uint8), MultiCategorical, 512),
         (box([-1, 0], [1, 2]), Gaussian, 2),
     ],
 )
@@ -33,10 +37,68 @@ def test_each_kind_of_space_has_its_distribution(space, kind, num_outputs):
     assert (type(distribution), distribution.num_outputs) == (kind, num_outputs)
 
 
-@pytest.mark.parametrize("space", [gym.spaces.Box(-1, 1, (100,), np.int32), gym.spaces.MultiBinary(3), gym.spaces.Text(2)])  # K3
-def test_other_action_spaces_are_refused_by_name(space):
-    with pytest.raises(ConfigError, match=type(space).__name__):
+@pytest.mark.parametrize(
+    ("space", "message"),
+    [
+        (gym.spaces.Text(2), "Text.*expected Discrete, MultiDiscrete, MultiBinary or Box"),
+        (gym.spaces.Box(0, 10**6, (2,), np.int64), "an output for each of them, 2,000,002 in all"),
+        (gym.spaces.Box(np.iinfo(np.int64).min, np.iinfo(np.int64).max, (2,), np.int64), "a Box of whole numbers.*wrap the env"),
+    ],
+)
+def test_other_action_spaces_are_refused_by_name(space, message):
+    with pytest.raises(ConfigError, match=message):
         distribution_for(space)
+
+
+@pytest.mark.parametrize(
+    "space",
+    [
+        gym.spaces.MultiBinary([2, 3]),
+        gym.spaces.Box(-1, 1, (100,), np.int32),
+        gym.spaces.Box(np.array([[-3, 0], [250, 7]]), np.array([[-1, 2], [255, 7]]), dtype=np.int16),
+        gym.spaces.Box(0, 3, (), np.uint8),
+    ],
+    ids=repr,
+)
+@pytest.mark.parametrize("how", ["draw", "likeliest"])
+def test_bits_and_whole_numbers_are_in_their_space_and_reach_all_of_it(space, how):  # K3
+    distribution = distribution_for(space)
+    rng = np.random.default_rng(0)
+    outputs = rng.standard_normal((300, distribution.num_outputs)).astype(np.float32)
+    stored, logp = distribution.draw(outputs, rng) if how == "draw" else distribution.likeliest(outputs)
+    actions = distribution.for_env(stored)
+    assert actions.dtype == space.dtype and all(space.contains(np.asarray(action)) for action in actions)
+    low, high = (0, 1) if isinstance(space, gym.spaces.MultiBinary) else (space.low, space.high)
+    assert (actions.min(axis=0) == low).all() and (actions.max(axis=0) == high).all()
+    own_logp, _ = distribution.evaluate(torch.tensor(outputs), torch.tensor(stored))
+    assert own_logp.numpy() == pytest.approx(logp, abs=1e-3)
+
+
+def test_bits_are_independent_bernoullis():
+    space = gym.spaces.MultiBinary(4)
+    bits = Bernoulli(space)
+    logits = np.random.default_rng(0).standard_normal((40, 4)).astype(np.float32)
+    actions, logp = bits.draw(logits, np.random.default_rng(1))
+    peer = torch.distributions.Bernoulli(logits=torch.tensor(logits))
+    expected = peer.log_prob(torch.tensor(actions, dtype=torch.float32)).sum(dim=1)
+    assert logp == pytest.approx(expected.numpy(), abs=1e-5)
+    own_logp, entropy = bits.evaluate(torch.tensor(logits), torch.tensor(actions))
+    assert own_logp.numpy() == pytest.approx(expected.numpy(), abs=1e-5)
+    assert entropy.numpy() == pytest.approx(peer.entropy().sum(dim=1).numpy(), abs=1e-5)
+    assert bits.likeliest(logits)[0].tolist() == (logits > 0).astype(int).tolist()
+
+
+def test_bits_come_as_often_as_their_probability_says():
+    drawn, _ = Bernoulli(gym.spaces.MultiBinary(3)).draw(np.tile(np.float32([-2, 0, 1]), (20_000, 1)), np.random.default_rng(0))
+    assert drawn.mean(axis=0) == pytest.approx([1 / (1 + math.exp(2)), 0.5, 1 / (1 + math.exp(-1))], abs=0.01)
+
+
+@pytest.mark.parametrize("logit", [-200.0, 200.0])
+def test_bits_that_are_all_but_sure_have_a_finite_gradient(logit):
+    outputs = torch.full((1, 2), logit, requires_grad=True)
+    logp, entropy = Bernoulli(gym.spaces.MultiBinary(2)).evaluate(outputs, torch.tensor([[0, 1]], dtype=torch.int8))
+    (logp + entropy).sum().backward()
+    assert logp.isfinite().all() and entropy.abs().max() < 1e-6 and outputs.grad.isfinite().all()
 
 
 def test_numbers_of_a_bounded_box_are_scaled_and_then_clipped():  # K1, K2
@@ -110,7 +172,7 @@ def test_a_gaussian_trains_its_log_std():
 
 def test_choices_of_a_multidiscrete_are_independent_categoricals():
     space = gym.spaces.MultiDiscrete([2, 3], start=np.array([5, -1]))
-    choices = MultiCategorical(space)
+    choices = distribution_for(space)
     logits = np.random.default_rng(0).standard_normal((40, 5)).astype(np.float32)
     actions, logp = choices.draw(logits, np.random.default_rng(1))
     assert actions.dtype == space.dtype and all(space.contains(action) for action in actions)
@@ -126,5 +188,5 @@ def test_choices_of_a_multidiscrete_are_independent_categoricals():
 
 def test_a_multidiscrete_of_any_shape_keeps_it():
     space = gym.spaces.MultiDiscrete([[2, 3], [4, 5]])
-    actions, _ = MultiCategorical(space).draw(np.zeros((3, 14), np.float32), np.random.default_rng(0))
+    actions, _ = distribution_for(space).draw(np.zeros((3, 14), np.float32), np.random.default_rng(0))
     assert actions.shape == (3, 2, 2) and space.contains(actions[0])

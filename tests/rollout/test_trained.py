@@ -42,7 +42,16 @@ def test_one_action_is_what_an_env_would_get_for_the_same_observation():  # K5
     assert all(policy.action_space.contains(action) for action in alone)
 
 
-@pytest.mark.parametrize("space", [gym.spaces.Discrete(3, start=5), gym.spaces.MultiDiscrete([2, 3]), gym.spaces.Box(0, 1, (2,))], ids=repr)
+ACTIONS = [
+    gym.spaces.Discrete(3, start=5),
+    gym.spaces.MultiDiscrete([2, 3]),
+    gym.spaces.MultiBinary(3),
+    gym.spaces.Box(-7, -3, (2,), np.int32),
+    gym.spaces.Box(0, 1, (2,)),
+]
+
+
+@pytest.mark.parametrize("space", ACTIONS, ids=repr)
 @pytest.mark.parametrize("explore", [False, True])
 def test_an_action_is_in_the_space_and_can_be_stepped_with(space, explore):
     action = trained(space).compute_action(np.zeros(3), explore)
