@@ -66,7 +66,7 @@ A subclass of `AlgorithmConfig`, or of an algorithm's config, gains all of the a
 GROUPS = {
     "The environment": (
         "`env` is a gymnasium id, or a class or function of yours that gets the `env_config` dict; in a terminal and in files "
-        '`"my_env.py:MyEnv"`. Observations have to be a Box; actions Discrete, and for PPO, A2C and '
+        '`"my_env.py:MyEnv"`. Observations may be a Box, Discrete, MultiDiscrete or MultiBinary; actions Discrete, and for PPO, A2C and '
         "A3C also MultiDiscrete, MultiBinary or a Box.",
         ("env", "env_config"),
     ),

@@ -18,7 +18,7 @@ from flowrl.errors import ConfigError
 
 __all__ = ["Ended", "EnvVector", "fitted"]
 
-_ACTIONS = (gym.spaces.Discrete, gym.spaces.MultiDiscrete, gym.spaces.MultiBinary, gym.spaces.Box)
+_SPACES = (gym.spaces.Discrete, gym.spaces.MultiDiscrete, gym.spaces.MultiBinary, gym.spaces.Box)
 _HIGHEST = float(np.finfo(np.float32).max)
 _LOWEST = -_HIGHEST
 
@@ -32,7 +32,7 @@ class Ended(NamedTuple):
 
 
 class EnvVector:
-    """`num_envs` gymnasium envs with the same spaces: Box observations; Discrete, MultiDiscrete, MultiBinary or Box actions.
+    """`num_envs` gymnasium envs with the same spaces: Discrete, MultiDiscrete, MultiBinary or Box, of observations and of actions.
 
     Made from envs that were never reset; the first `reset_ended` resets them all, each with a seed of its own spawned from
     `seed` (later resets pass none, so an env goes on with its own generator). Then: `reset_ended`, act on `obs`, `step`, again.
@@ -51,6 +51,7 @@ class EnvVector:
         self.num_envs = len(envs)
         self.worker = worker
         self.observation_space, self.action_space = _checked_spaces(envs)
+        self._are_numbers = isinstance(self.observation_space, gym.spaces.Box)
         self._one_number = isinstance(self.action_space, gym.spaces.Discrete)
         self.obs: Array = np.zeros((self.num_envs, *self.observation_space.shape), self.observation_space.dtype)
         self.lengths = [0] * self.num_envs
@@ -84,7 +85,8 @@ class EnvVector:
             raise ValueError(f"{len(choices)} actions for {self.num_envs} envs: act has to return one for each row of obs")
         rewards: list[float] = []
         ended: list[Ended] = []
-        obs, lengths, returns, shape, dtype, ndarray = self.obs, self.lengths, self._returns, self.obs.shape[1:], self.obs.dtype, np.ndarray
+        obs, lengths, returns, shape, ndarray = self.obs, self.lengths, self._returns, self.obs.shape[1:], np.ndarray
+        dtype = obs.dtype if self._are_numbers else None  # choices have to be looked at, one by one
         index = 0
         try:
             for index, env in enumerate(self.envs):
@@ -148,7 +150,7 @@ class EnvVector:
         self._finished.append(EpisodeStats(self._returns[index], self.lengths[index], self.worker))
 
     def _fitting(self, new_obs: Any) -> Array:
-        return fitted(new_obs, self.obs.shape[1:], self.obs.dtype)
+        return fitted(new_obs, self.observation_space)
 
     def _not_finite(self) -> list[int]:
         # NaN * 0 and inf * 0 are NaN: one product is a quarter of the cost of np.isfinite on few numbers.
@@ -163,8 +165,10 @@ class EnvVector:
         )
 
 
-def fitted(new_obs: Any, shape: tuple[int, ...], dtype: np.dtype[Any], remedy: str = "mend the env or its observation_space") -> Array:
-    """An observation in the space's shape and dtype, where that loses nothing but float precision."""
+def fitted(new_obs: Any, space: gym.Space[Any], remedy: str = "mend the env or its observation_space") -> Array:
+    """An observation in the space's shape and dtype, where that loses nothing but float precision; a choice that the space has."""
+    shape, dtype = space.shape, space.dtype
+    assert shape is not None and dtype is not None
     array = np.asarray(new_obs)
     if array.shape != shape:
         raise ValueError(f"observation of shape {array.shape}: the space says {shape}, {remedy}")
@@ -177,6 +181,8 @@ def fitted(new_obs: Any, shape: tuple[int, ...], dtype: np.dtype[Any], remedy: s
         raise ValueError(f"observation {array!r:.200} does not fit into {dtype}: {remedy}")
     if not np.isfinite(cast).all():
         raise ValueError(f"observation {array!r:.200}: expected finite numbers (in {dtype}), {remedy}")
+    if not isinstance(space, gym.spaces.Box) and not space.contains(cast if shape else cast[()]):
+        raise ValueError(f"observation {array!r:.200}: the space says {space}, {remedy}")
     return cast
 
 
@@ -190,7 +196,7 @@ def _number(reward: Any) -> float:
     return number
 
 
-def _checked_spaces(envs: Sequence[Any]) -> tuple[gym.spaces.Box, gym.Space[Any]]:
+def _checked_spaces(envs: Sequence[Any]) -> tuple[Any, Any]:
     observation_space, action_space = envs[0].observation_space, envs[0].action_space
     for index, env in enumerate(envs):
         if env.observation_space != observation_space or env.action_space != action_space:
@@ -198,11 +204,12 @@ def _checked_spaces(envs: Sequence[Any]) -> tuple[gym.spaces.Box, gym.Space[Any]
                 f"env {index} has {env.observation_space} and {env.action_space}, env 0 has {observation_space} and {action_space}: "
                 "the envs of a worker need the same spaces"
             )
-    if not isinstance(observation_space, gym.spaces.Box):
+    if not isinstance(observation_space, _SPACES):
         raise ConfigError(
-            f"observation space {observation_space} of {envs[0]}: expected a Box, wrap the env (gymnasium.wrappers.FlattenObservation, say)"
+            f"observation space {observation_space} of {envs[0]}: expected a Box, Discrete, MultiDiscrete or MultiBinary, wrap the env "
+            "(gymnasium.wrappers.FlattenObservation, say)"
         )
-    if not isinstance(action_space, _ACTIONS):
+    if not isinstance(action_space, _SPACES):
         raise ConfigError(
             f"action space {action_space} of {envs[0]}: expected Discrete, MultiDiscrete, MultiBinary or Box actions, "
             "wrap the env or choose another one"

@@ -2,6 +2,7 @@
 
 from flowrl.policy.actor_critic import ActorCriticPolicy
 from flowrl.policy.distributions import Bernoulli, Categorical, Gaussian, MultiCategorical, distribution_for
+from flowrl.policy.encoding import OneHot
 from flowrl.policy.gae import gae
 from flowrl.policy.networks import ActorCritic, QNetwork
 from flowrl.policy.normalizer import Moments, Normalizer
@@ -17,6 +18,7 @@ __all__ = [
     "Moments",
     "MultiCategorical",
     "Normalizer",
+    "OneHot",
     "Policy",
     "QNetwork",
     "QPolicy",

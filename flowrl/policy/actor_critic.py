@@ -13,6 +13,7 @@ from torch import nn
 from flowrl.batch import Array, SampleBatch
 from flowrl.errors import ConfigError
 from flowrl.policy.distributions import distribution_for
+from flowrl.policy.encoding import encoder_for
 from flowrl.policy.gae import gae
 from flowrl.policy.networks import ActorCritic, dense_layers, forward_dense, one_thread, own_model, seeded
 from flowrl.policy.normalizer import Moments, Normalizer
@@ -27,7 +28,7 @@ __all__ = ["ActorCriticPolicy"]
 
 
 class ActorCriticPolicy(Policy, ABC):
-    """An actor-critic for Discrete, MultiDiscrete, MultiBinary and Box actions and Box observations; a subclass adds the loss.
+    """An actor-critic for Discrete, MultiDiscrete, MultiBinary and Box spaces, of actions and of observations; a subclass adds the loss.
 
     Of the config: `hiddens` or a `model` of the user's own, `gamma`, `observation_filter`, `normalize_rewards`; `lambda_` and
     `initial_log_std` where it has them. `config.seed` alone decides the initial weights, so that all workers begin alike;
@@ -43,7 +44,9 @@ class ActorCriticPolicy(Policy, ABC):
         self.gamma, self.lambda_ = config.gamma, float(config.get("lambda_", 1.0))
         self.rng = np.random.default_rng(seed)
         self.distribution = distribution_for(action_space, config.get("initial_log_std", 0.0))
-        self.network = _network(config, observation_space, self.distribution.num_outputs)
+        self.encoder = encoder_for(observation_space, config.observation_filter)
+        seen = observation_space if self.encoder is None else self.encoder.space
+        self.network = _network(config, seen, self.distribution.num_outputs)
         self.obs_filter = Normalizer(observation_space.shape) if config.observation_filter == "MeanStdFilter" else None
         self.reward_filter = Normalizer((1,)) if config.normalize_rewards else None
         self._unfinished: dict[int, float] = {}  # episode -> its discounted return so far
@@ -114,8 +117,8 @@ class ActorCriticPolicy(Policy, ABC):
         return logp, entropies, values
 
     def network_input(self, obs: Array) -> torch.Tensor:
-        """Observations `[B, ...]` as the network takes them: normalised, in its dtype, flat for the MLPs."""
-        rows = obs if self.obs_filter is None else self.obs_filter.standardized(obs)
+        """Observations `[B, ...]` as the network takes them: one-hot or normalised, in its dtype, flat for the MLPs."""
+        rows = self._seen_of(obs)
         if self._value_layers is not None:
             rows = rows.reshape(len(rows), -1)
         return torch.tensor(rows, dtype=self._first.dtype)
@@ -178,8 +181,13 @@ class ActorCriticPolicy(Policy, ABC):
         rows = self._flat(obs)
         return forward_dense(self._policy_layers, rows), forward_dense(self._value_layers, rows)[:, 0]
 
+    def _seen_of(self, obs: Array) -> Array:
+        if self.encoder is not None:
+            return self.encoder(obs)
+        return obs if self.obs_filter is None else self.obs_filter.standardized(obs)
+
     def _flat(self, obs: Array) -> Array:
-        rows = obs if self.obs_filter is None else self.obs_filter.standardized(obs)
+        rows = self._seen_of(obs)
         return rows.reshape(len(rows), -1).astype(np.float32, copy=False)
 
     def _checked(self, answer: Any, num_rows: int) -> tuple[torch.Tensor, torch.Tensor]:

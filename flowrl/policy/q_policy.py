@@ -15,6 +15,7 @@ from torch import nn
 
 from flowrl.batch import Array, SampleBatch
 from flowrl.errors import ConfigError
+from flowrl.policy.encoding import encoder_for
 from flowrl.policy.networks import DenseQ, QNetwork, one_thread, own_model, seeded
 from flowrl.policy.normalizer import Moments, Normalizer
 from flowrl.policy.policy import Policy, check_names, check_shape
@@ -30,7 +31,7 @@ __all__ = ["QPolicy"]
 
 
 class QPolicy(Policy, ABC):
-    """Q-values for Discrete actions and Box observations, epsilon-greedy, with a target network; a subclass adds the loss.
+    """Q-values for Discrete actions, epsilon-greedy, with a target network; a subclass adds the loss.
 
     Of the config: `hiddens` and `dueling`, or a `model` of the user's own, `gamma`, `n_step`, `epsilon_schedule`,
     `observation_filter`. `config.seed` alone decides the initial weights, so that all workers begin alike; `seed` is for this
@@ -51,7 +52,8 @@ class QPolicy(Policy, ABC):
         self.config: Any = config
         self.rng = np.random.default_rng(seed)
         self.num_actions, self.first_action = int(action_space.n), int(action_space.start)
-        self.network = _network(config, observation_space, self.num_actions)
+        self.encoder = encoder_for(observation_space, config.observation_filter)
+        self.network = _network(config, observation_space if self.encoder is None else self.encoder.space, self.num_actions)
         self.target = copy.deepcopy(self.network).requires_grad_(False)
         self.obs_filter = Normalizer(observation_space.shape) if config.observation_filter == "MeanStdFilter" else None
         own = {name.partition(".")[0] for name, _ in (*self.network.named_parameters(), *self.network.named_buffers())}
@@ -102,7 +104,7 @@ class QPolicy(Policy, ABC):
         return outputs
 
     def network_input(self, obs: Array) -> torch.Tensor:
-        """What `evaluate` shows the network of observations `[B, ...]`: in its dtype, normalised, flat for the MLP."""
+        """What `evaluate` shows the network of observations `[B, ...]`: in its dtype, one-hot or normalised, flat for the MLP."""
         return torch.tensor(self._rows(obs), dtype=self._first.dtype)
 
     @property
@@ -158,7 +160,9 @@ class QPolicy(Policy, ABC):
             self.obs_filter.set_state({part: weights[f"obs_filter.{part}"] for part in self.obs_filter.state()})
 
     def _rows(self, obs: Array) -> Array:
-        """Observations as the network takes them but for their dtype: normalised, flat for the MLP."""
+        """Observations as the network takes them but for their dtype: one-hot or normalised, flat for the MLP."""
+        if self.encoder is not None:
+            return self.encoder(obs)
         rows = obs if self.obs_filter is None else self.obs_filter.standardized(obs)
         return rows if self._dense is None else rows.reshape(len(rows), -1)
 

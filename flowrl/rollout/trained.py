@@ -52,9 +52,7 @@ class TrainedPolicy:
 
         `obs` is what the env gives, one observation of `observation_space`'s shape. An int for Discrete actions, else an array.
         """
-        space = self.observation_space
-        assert space.shape is not None and space.dtype is not None
-        row = fitted(obs, space.shape, space.dtype, remedy="pass one observation, as the env gives it")
+        row = fitted(obs, self.observation_space, remedy="pass one observation, as the env gives it")
         action = self.policy.act(row[None], explore)[0][0]
         return int(action) if isinstance(self.action_space, gym.spaces.Discrete) else np.array(action)
 

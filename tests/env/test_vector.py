@@ -181,14 +181,46 @@ class FixedObs(CountEnv):
         (gym.spaces.Box(-np.inf, np.inf, (1,), np.float64), np.array([16777217.0])),
         (gym.spaces.Box(0, 255, (2, 2, 3), np.uint8), np.full((2, 2, 3), 255, np.uint8)),
         (gym.spaces.Box(0, 9, (), np.int64), np.array(9)),
+        (gym.spaces.Discrete(3, start=-1), -1),
+        (gym.spaces.Discrete(3), np.int32(2)),
+        (gym.spaces.Discrete(3), np.array(2)),
+        (gym.spaces.MultiDiscrete([2, 3]), (1, 2)),
+        (gym.spaces.MultiDiscrete([[2, 3], [4, 5]]), np.ones((2, 2), np.uint8)),
+        (gym.spaces.MultiBinary(2), np.array([True, False])),
     ],
-    ids=["float64", "uint8 image", "0-d"],
+    ids=["float64", "uint8 image", "0-d", "choice", "choice as int32", "choice as an array", "choices", "matrix of choices", "bits"],
 )
 def test_observations_keep_the_dtype_of_their_space(space, obs):  # K9
     envs = vector(FixedObs(space, obs))
     steps(envs, 1)
     assert (envs.obs.dtype, envs.obs.shape) == (space.dtype, (1, *space.shape))
     assert np.array_equal(envs.obs[0], obs)
+
+
+@pytest.mark.parametrize(
+    ("space", "obs", "message"),
+    [
+        (gym.spaces.Discrete(3), 3, r"observation array\(3\): the space says Discrete\(3\), mend the env"),
+        (gym.spaces.Discrete(3, start=5), 0, "the space says Discrete"),
+        (gym.spaces.Discrete(3), 1.0, "dtype float64"),
+        (gym.spaces.MultiDiscrete([2, 3]), np.array([0, 3]), "the space says MultiDiscrete"),
+        (gym.spaces.MultiDiscrete([2, 3]), np.array([0, -1]), "the space says MultiDiscrete"),
+        (gym.spaces.MultiBinary(2), np.array([0, 2], np.int8), "the space says MultiBinary"),
+        (gym.spaces.MultiBinary(2), np.zeros(3, np.int8), "shape"),
+    ],
+)
+def test_a_choice_that_the_space_has_not_is_refused(space, obs, message):
+    with pytest.raises(ValueError, match=message):
+        vector(FixedObs(space, obs)).reset_ended()
+
+
+def test_a_choice_that_goes_wrong_later_is_refused_too():
+    env = FixedObs(gym.spaces.MultiDiscrete([2, 3]), np.array([1, 2]))
+    envs = vector(env)
+    steps(envs, 1)
+    env.fixed = np.array([1, 3])
+    with pytest.raises(ValueError, match="the space says MultiDiscrete"):
+        steps(envs, 1)
 
 
 def test_an_integer_that_would_wrap_is_refused():
@@ -263,7 +295,7 @@ def test_an_env_error_ends_the_process_in_seconds():  # B9
 @pytest.mark.parametrize(
     ("env", "message"),
     [
-        (FixedObs(gym.spaces.Discrete(3), 0), r"observation space Discrete\(3\).*expected a Box, wrap"),
+        (FixedObs(gym.spaces.Text(3), "a"), r"observation space Text\(.*expected a Box, Discrete, MultiDiscrete or MultiBinary, wrap"),
         (FixedObs(gym.spaces.Dict(a=gym.spaces.Box(0, 1)), 0), "expected a Box"),
     ],
 )

@@ -109,9 +109,11 @@ STREAMS = {
 }
 
 
-@pytest.mark.parametrize("stages", STREAMS)
-@pytest.mark.parametrize("gather", ["gather_async", "gather_async of many", "gather_sync"])
-def test_what_is_stored_is_what_came_out_of_the_stages_before(engine, monkeypatch, stages, gather):
+GATHERED = [*(("gather_async", stages) for stages in STREAMS), ("gather_async of many", "as they came"), ("gather_sync", "as they came")]
+
+
+@pytest.mark.parametrize(("gather", "stages"), GATHERED)
+def test_what_is_stored_is_what_came_out_of_the_stages_before(engine, monkeypatch, gather, stages):
     """On Ray a fragment that no stage has changed goes on by reference: stored is what the consumer sees all the same."""
     (replay,) = fl.create_colocated(ReadableReplay, [1, 40, 1000, 32, 0.6, 0.4, 1e-6], 1)
     named, name = [], engine.inner.named_by
