@@ -206,6 +206,8 @@ class Gaussian:
     """
 
     def __init__(self, action_space: gym.spaces.Box, initial_log_std: float = 0.0) -> None:
+        if not _is_of_floats(action_space):
+            raise ConfigError(f"action space {action_space}: expected a Box of floats, take distribution_for(space) for whole numbers")
         self.space = action_space
         self.num_outputs = math.prod(action_space.shape)
         self.log_std = nn.Parameter(torch.full((self.num_outputs,), float(initial_log_std)))

@@ -101,6 +101,11 @@ def test_bits_that_are_all_but_sure_have_a_finite_gradient(logit):
     assert logp.isfinite().all() and entropy.abs().max() < 1e-6 and outputs.grad.isfinite().all()
 
 
+def test_a_gaussian_takes_no_box_of_whole_numbers():  # K3
+    with pytest.raises(ConfigError, match="expected a Box of floats"):
+        Gaussian(box([-1], [1], np.int32))
+
+
 def test_numbers_of_a_bounded_box_are_scaled_and_then_clipped():  # K1, K2
     assert in_env(box([0], [1]), [-1], [0], [1], [-7], [7]) == [[0.0], [0.5], [1.0], [0.0], [1.0]]
     assert in_env(box([-2, 0], [0, 5]), [-1, -1], [1, 1], [0, 0]) == [[-2, 0], [0, 5], [-1, 2.5]]
