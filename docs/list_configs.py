@@ -66,8 +66,8 @@ A subclass of `AlgorithmConfig`, or of an algorithm's config, gains all of the a
 GROUPS = {
     "The environment": (
         "`env` is a gymnasium id, or a class or function of yours that gets the `env_config` dict; in a terminal and in files "
-        '`"my_env.py:MyEnv"`. Observations may be a Box, Discrete, MultiDiscrete or MultiBinary; actions Discrete, and for PPO, A2C and '
-        "A3C also MultiDiscrete, MultiBinary or a Box.",
+        '`"my_env.py:MyEnv"`. Observations may be a Box, Discrete, MultiDiscrete or MultiBinary, or a Dict or Tuple of these; actions '
+        "Discrete, and for PPO, A2C and A3C also all of the others.",
         ("env", "env_config"),
     ),
     "Where it runs": (

@@ -52,6 +52,8 @@ class SampleBatch:
     concatenation, None for a selection of rows (slice, minibatch, replayed), so that counting origins counts fragments.
     `episodes` are those that ended in these fragments; a selection carries none, so that no episode counts twice.
 
+    A column of Dict or Tuple values is one array with a field for each part: `batch["obs"]["image"]`.
+
     Columns that flowrl knows: `obs, actions, rewards, terminateds, truncateds, new_obs, action_logp, vf_preds, advantages,
     value_targets, eps_id, t, policy_version`; a policy may add its own.
     """
@@ -147,7 +149,7 @@ class SampleBatch:
         return iter(self._columns)
 
     def __repr__(self) -> str:
-        columns = ", ".join(f"{name} {c.dtype}{list(c.shape[1:]) if c.ndim > 1 else ''}" for name, c in self._columns.items())
+        columns = ", ".join(f"{name} {_described(c.dtype, c.shape[1:])}" for name, c in self._columns.items())
         return f"SampleBatch({self.count} rows: {columns})"
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -164,6 +166,13 @@ def minibatch_rows(count: int, size: int, rng: np.random.Generator) -> Iterator[
     order = rng.permutation(count)
     for start in range(0, count, size):
         yield order[start : start + size]
+
+
+def _described(dtype: np.dtype[Any], shape: tuple[int, ...]) -> str:
+    """A column's kind: `float32[4]`; with fields, `{image uint8[5, 5, 1], place float32[2]}`."""
+    fields = [f"{name} {_described(dtype[name].base, dtype[name].shape)}" for name in dtype.names or ()]
+    kind = f"{{{', '.join(fields)}}}" if fields else str(dtype)
+    return f"{kind}{list(shape)}" if shape else kind
 
 
 def _restored(columns: dict[str, Array], origin: Origin | tuple[Origin, ...] | None, episodes: tuple[EpisodeStats, ...]) -> SampleBatch:

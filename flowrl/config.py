@@ -102,6 +102,9 @@ class AlgorithmConfig(_Frozen, Mapping[str, Any]):
     """Learning rate by env steps: points `(env steps, value)`, straight lines between them, the last value after them. None: `lr`."""
     hiddens: tuple[int, ...] = (64, 64)
     """Units of each hidden layer of the actor and of the critic."""
+    conv_filters: tuple[tuple[int, int, int], ...] | None = None
+    """Convolutions that read an image (an observation of three dimensions, also inside a Dict or Tuple) before the hidden layers: of each
+    layer (filters, width of the kernel, stride). None: by its size, those of DQN (Mnih et al., 2015) from 36 x 36 on, else MinAtar's."""
     model: Callable[[Any, int], Any] | None = None
     """A network of your own in place of the two MLPs: a class or function `model(observation_space, num_outputs)` that makes an
     `nn.Module`, which gives `(outputs [N, num_outputs], values [N])` for float observations `[N, *shape]`. It is always in evaluation
@@ -145,6 +148,7 @@ class AlgorithmConfig(_Frozen, Mapping[str, Any]):
         self.check_is("hiddens", isinstance(self.hiddens, list | tuple), units)
         self.check_is("hiddens", all(_is_whole(width) and width > 0 for width in self.hiddens), units)
         names = 'a tuple of names of devices, ("cuda:0", "cuda:1") say'
+        self._check_conv_filters()
         self.check_is("devices", isinstance(self.devices, list | tuple) and all(map(_is_device_name, self.devices)), names)
         self.check_is("resources_per_worker", isinstance(self.resources_per_worker, Mapping | None), "a dict as for ray.remote, or None")
         self.check_is("seed", not _is_whole(self.seed) or self.seed < 1 << 63, "a whole number below 2**63")
@@ -226,6 +230,15 @@ class AlgorithmConfig(_Frozen, Mapping[str, Any]):
             if isinstance(value, float) and value.is_integer() and cls.__dataclass_fields__[name].type in ("int", int)
         }
         return cls(**{**settings, **named, **whole})
+
+    def _check_conv_filters(self) -> None:
+        filters = self.conv_filters
+        if filters is None:
+            return
+        are_layers = isinstance(filters, list | tuple) and len(filters) > 0 and all(isinstance(layer, list | tuple) for layer in filters)
+        fits = are_layers and all(len(layer) == 3 and all(_is_whole(number) and number > 0 for number in layer) for layer in filters)
+        self.check_is("conv_filters", fits, "layers (filters, width of the kernel, stride): ((16, 3, 1), (32, 3, 2)), say; or None")
+        object.__setattr__(self, "conv_filters", tuple(tuple(int(number) for number in layer) for layer in filters))
 
     def check_is(self, name: str, fits: bool, expected: str) -> None:
         """Raise ConfigError where a setting does not fit: the value got, and what was expected."""

@@ -133,3 +133,84 @@ class OneHot(gym.ObservationWrapper[Any, Any, Any]):
 def frozen_lake(env_config: Mapping[str, Any]) -> gym.Env[Any, Any]:
     """gymnasium's FrozenLake-v1, 4x4 and slippery unless `env_config` says otherwise, whose 16 states are observed one-hot."""
     return OneHot(gym.make("FrozenLake-v1", **env_config))
+
+
+class Seek(gym.Env[Any, Any]):
+    """A walk to a goal on a 5 x 5 board: an image shows the goal, a vector says where the walker is, and neither says the other.
+
+    Observes `{"image": uint8 [5, 5, 1], "place": float32 [2]}`, with the keys the other way round where `env_config["reversed"]`. The
+    four actions go one field up, down, left, right; each step costs 0.1, the goal pays 1 and ends the episode, which is cut after 20
+    steps. What is best is known: 1 - 0.1 * steps, by the way's length (`best`).
+    """
+
+    SIZE, MOVES = 5, ((-1, 0), (1, 0), (0, -1), (0, 1))
+
+    def __init__(self, env_config: Mapping[str, Any] | None = None) -> None:
+        spaces = [
+            ("image", gym.spaces.Box(0, 255, (self.SIZE, self.SIZE, 1), np.uint8)),
+            ("place", gym.spaces.Box(-1.0, 1.0, (2,), np.float32)),
+        ]
+        self.is_reversed = bool((env_config or {}).get("reversed"))
+        self.observation_space = gym.spaces.Dict(dict(reversed(spaces) if self.is_reversed else spaces))
+        self.action_space = gym.spaces.Discrete(4)
+        self.goal, self.place, self.t = (0, 0), (0, 0), 0
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        goal, place = self.np_random.choice(self.SIZE**2, 2, replace=False).tolist()
+        self.goal, self.place, self.t = divmod(goal, self.SIZE), divmod(place, self.SIZE), 0
+        return self._obs(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        (row, column), (down, right) = self.place, self.MOVES[action]
+        self.place = min(max(row + down, 0), self.SIZE - 1), min(max(column + right, 0), self.SIZE - 1)
+        self.t += 1
+        is_there = self.place == self.goal
+        return self._obs(), 0.9 if is_there else -0.1, is_there, self.t == 20, {}
+
+    def best(self) -> float:
+        """The highest return from here on."""
+        way = abs(self.goal[0] - self.place[0]) + abs(self.goal[1] - self.place[1])
+        return 1 - 0.1 * way
+
+    def _obs(self) -> dict[str, Any]:
+        image = np.zeros((self.SIZE, self.SIZE, 1), np.uint8)
+        image[self.goal] = 255
+        obs = {"image": image, "place": np.array(self.place, np.float32) / 2 - 1}
+        return dict(reversed(obs.items())) if self.is_reversed else obs
+
+
+class Echo(gym.Env[Any, Any]):
+    """Three numbers that it observes are to be given back: each that is right pays 1/3; an episode has 10 steps, the best return is 10.
+
+    The action is a MultiDiscrete([2, 3, 4]), or with `env_config["actions"] == "tuple"` a Tuple of a Discrete(2) and a Dict of a
+    Discrete(3) that starts at 5 and a MultiDiscrete([4]).
+    """
+
+    SIZES = (2, 3, 4)
+
+    def __init__(self, env_config: Mapping[str, Any] | None = None) -> None:
+        self.observation_space = gym.spaces.MultiDiscrete(self.SIZES)
+        self.has_tuples = (env_config or {}).get("actions") == "tuple"
+        self.action_space: gym.Space[Any] = gym.spaces.MultiDiscrete(self.SIZES)
+        if self.has_tuples:
+            inner = gym.spaces.Dict({"z": gym.spaces.Discrete(3, start=5), "a": gym.spaces.MultiDiscrete([4])})
+            self.action_space = gym.spaces.Tuple([gym.spaces.Discrete(2), inner])
+        self.t = 0
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.t = 0
+        return self._obs(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        if not self.action_space.contains(action):
+            raise ValueError(f"action {action!r}: expected one in {self.action_space}")
+        said = [action[0], action[1]["z"] - 5, action[1]["a"][0]] if self.has_tuples else action
+        right = int((np.array(said) == self.wanted).sum())
+        self.t += 1
+        return self._obs(), right / 3, False, self.t == 10, {}
+
+    def _obs(self) -> Any:
+        self.wanted = self.np_random.integers(self.SIZES)
+        return self.wanted

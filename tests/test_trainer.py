@@ -1,6 +1,7 @@
 import gc
 import math
 
+import gymnasium as gym
 import numpy as np
 import pytest
 import torch
@@ -246,5 +247,10 @@ def test_the_class_of_a_config_is_the_algorithm():
 
 
 def test_spaces_that_no_policy_can_take_are_named_when_the_workers_open():
-    with pytest.raises(fl.ConfigError, match=r"observation space Tuple\("), config(env="Blackjack-v1").build() as trainer:
+    class Speaking(CountEnv):
+        def __init__(self, env_config):
+            super().__init__(5)
+            self.observation_space = gym.spaces.Text(3)
+
+    with pytest.raises(fl.ConfigError, match=r"observation space of <Speaking instance>: Text\("), config(env=Speaking).build() as trainer:
         trainer.train()

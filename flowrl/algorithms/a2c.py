@@ -38,6 +38,9 @@ class A2CConfig(AlgorithmConfig):
     """Weight of the entropy in the loss."""
     microbatch_size: int = 0
     """Compute the gradient of a train batch in parts of so many rows, which take less memory; 0: in one. The gradient is the same."""
+    vf_share_layers: bool | None = None
+    """Whether actor and critic have their hidden layers in common; None: they share what reads images and nothing else, false: not even
+    that."""
     initial_log_std: float = 0.0
     """Of the normal distribution over Box actions at the start, where -1 and 1 are the bounds."""
     grad_clip: float | None = 0.5
@@ -46,6 +49,7 @@ class A2CConfig(AlgorithmConfig):
         super().__post_init__()
         self.check_number("lambda_", 0.0, 1.0)
         self.check_whole("microbatch_size", least=0)
+        self.check_is("vf_share_layers", self.vf_share_layers in (None, True, False), "true, false or None")
         self.check_number("initial_log_std", -20.0, 20.0)
         for name in ("vf_loss_coeff", "entropy_coeff"):
             self.check_number(name, 0.0)

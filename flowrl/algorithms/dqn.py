@@ -167,7 +167,8 @@ class DQNPolicy(QPolicy):
         By autograd elsewhere, for a `model` of the user's own, and in a subclass with a loss of its own.
         """
         network, target = self.network, self.target
-        if not (type(network) is type(target) is QNetwork and self.is_on_cpu and type(self).loss is DQNPolicy.loss):
+        is_by_hand = self.is_on_cpu and type(self).loss is DQNPolicy.loss
+        if not (type(network) is type(target) is QNetwork and network.encoder is None and is_by_hand):
             return super().backward(batch)
         count, taken = batch.count, (np.arange(batch.count), self.action_indices(batch))
         with torch.no_grad():

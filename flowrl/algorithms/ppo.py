@@ -51,6 +51,9 @@ class PPOConfig(AlgorithmConfig):
     """The KL that `kl_coeff` adapts to."""
     max_kl: float | None = None
     """A batch is left before the first update at which the minibatch's KL is above this; None: never."""
+    vf_share_layers: bool | None = None
+    """Whether actor and critic have their hidden layers in common; None: they share what reads images and nothing else, false: not even
+    that."""
     initial_log_std: float = 0.0
     """Of the normal distribution over Box actions at the start, where -1 and 1 are the bounds."""
     grad_clip: float | None = 0.5
@@ -61,6 +64,7 @@ class PPOConfig(AlgorithmConfig):
         self.check_whole("num_sgd_iter", least=1)
         self.check_whole("sgd_minibatch_size", least=0)
         self.check_number("lambda_", 0.0, 1.0)
+        self.check_is("vf_share_layers", self.vf_share_layers in (None, True, False), "true, false or None")
         self.check_number("initial_log_std", -20.0, 20.0)
         for name in ("clip_param", "vf_loss_coeff", "entropy_coeff", "kl_coeff", "kl_target"):
             self.check_number(name, 0.0)

@@ -14,13 +14,13 @@ import gymnasium as gym
 import numpy as np
 
 from flowrl.batch import Array, EpisodeStats
+from flowrl.env.fitting import HIGHEST, number, writer
+from flowrl.env.spaces import checked_space, dtype_of, for_env, shape_of
 from flowrl.errors import ConfigError
 
-__all__ = ["Ended", "EnvVector", "fitted"]
+__all__ = ["Ended", "EnvVector"]
 
-_SPACES = (gym.spaces.Discrete, gym.spaces.MultiDiscrete, gym.spaces.MultiBinary, gym.spaces.Box)
-_HIGHEST = float(np.finfo(np.float32).max)
-_LOWEST = -_HIGHEST
+_LOWEST = -HIGHEST
 
 
 class Ended(NamedTuple):
@@ -32,13 +32,14 @@ class Ended(NamedTuple):
 
 
 class EnvVector:
-    """`num_envs` gymnasium envs with the same spaces: Discrete, MultiDiscrete, MultiBinary or Box, of observations and of actions.
+    """`num_envs` gymnasium envs with the same spaces: Discrete, MultiDiscrete, MultiBinary, Box, or a Dict or Tuple of these.
 
     Made from envs that were never reset; the first `reset_ended` resets them all, each with a seed of its own spawned from
     `seed` (later resets pass none, so an env goes on with its own generator). Then: `reset_ended`, act on `obs`, `step`, again.
 
-    `obs` `[N, ...]` holds each env's last observation, in the dtype of its space, and is overwritten by the next step: copy what
-    you keep. `episodes[i]` numbers the episode that env i is in (from 0, over all envs of the vector), `lengths[i]` counts its steps.
+    `obs` `[N, ...]` holds each env's last observation, in the dtype of its space (a Dict's or Tuple's has a field for each part, see
+    `flowrl.env.spaces`), and is overwritten by the next step: copy what you keep. `episodes[i]` numbers the episode that env i is in
+    (from 0, over all envs of the vector), `lengths[i]` counts its steps.
 
     **An env that raises**, or gives what it must not (a wrong shape, a NaN), keeps its exception's type and gains a note. Its
     unfinished episode counts nowhere, the next `reset_ended` resets it, the other envs go on where they are.
@@ -51,9 +52,9 @@ class EnvVector:
         self.num_envs = len(envs)
         self.worker = worker
         self.observation_space, self.action_space = _checked_spaces(envs)
-        self._are_numbers = isinstance(self.observation_space, gym.spaces.Box)
-        self._one_number = isinstance(self.action_space, gym.spaces.Discrete)
-        self.obs: Array = np.zeros((self.num_envs, *self.observation_space.shape), self.observation_space.dtype)
+        self.obs: Array = np.zeros((self.num_envs, *shape_of(self.observation_space)), dtype_of(self.observation_space))
+        self._write = writer(self.observation_space, self.obs)
+        self._for_env = for_env(self.action_space)
         self.lengths = [0] * self.num_envs
         self.episodes = [-1] * self.num_envs
         self._returns = [0.0] * self.num_envs
@@ -65,8 +66,9 @@ class EnvVector:
             for_reset, for_actions = env_seed.generate_state(2) >> 1  # some simulators take 31 bits
             self._seeds.append(int(for_reset))
             env.action_space.seed(int(for_actions))
-        is_float = np.issubdtype(self.obs.dtype, np.floating)
-        self._zeros = np.zeros(self.obs.size, self.obs.dtype) if is_float else None
+        self._one_number = isinstance(self.action_space, gym.spaces.Discrete)
+        self._are_numbers = isinstance(self.observation_space, gym.spaces.Box)
+        self._zeros = np.zeros(self.obs.size, self.obs.dtype) if self.obs.dtype.kind == "f" else None
 
     def reset_ended(self) -> list[int]:
         """Begin a new episode in every env that has none, and say which those are."""
@@ -78,24 +80,26 @@ class EnvVector:
     def step(self, actions: Array) -> tuple[list[float], list[Ended]]:
         """Take one step in every env: their rewards, and the episodes that ended; `obs` then holds the new observations.
 
-        `actions` `[N]` or `[N, ...]`: one for each env, as its action space has them. An env gets a Python int, or a row of its own.
+        `actions` `[N]` or `[N, ...]`: one for each env, as its action space has them. An env gets a Python int, an array of its own, or
+        a dict or tuple of these.
         """
-        choices = actions.tolist() if self._one_number else list(actions)
+        choices = actions.tolist() if self._one_number else [self._for_env(row) for row in actions]
         if len(choices) != self.num_envs:
             raise ValueError(f"{len(choices)} actions for {self.num_envs} envs: act has to return one for each row of obs")
         rewards: list[float] = []
         ended: list[Ended] = []
         obs, lengths, returns, shape, ndarray = self.obs, self.lengths, self._returns, self.obs.shape[1:], np.ndarray
-        dtype = obs.dtype if self._are_numbers else None  # choices have to be looked at, one by one
+        dtype = obs.dtype if self._are_numbers else None  # all else has to be looked at, one by one
         index = 0
         try:
             for index, env in enumerate(self.envs):
                 new_obs, reward, terminated, truncated, _ = env.step(choices[index])
-                if type(new_obs) is not ndarray or new_obs.dtype is not dtype or new_obs.shape != shape:
-                    new_obs = self._fitting(new_obs)
-                obs[index] = new_obs
-                if type(reward) is not float or not _LOWEST <= reward <= _HIGHEST:
-                    reward = _number(reward)
+                if type(new_obs) is ndarray and new_obs.dtype is dtype and new_obs.shape == shape:
+                    obs[index] = new_obs
+                else:
+                    self._write(index, new_obs)
+                if type(reward) is not float or not _LOWEST <= reward <= HIGHEST:
+                    reward = number(reward)
                 lengths[index] += 1
                 returns[index] += reward
                 rewards.append(reward)
@@ -136,7 +140,7 @@ class EnvVector:
         env, seed = self.envs[index], self._seeds[index]
         try:
             first_obs, _ = env.reset() if seed is None else env.reset(seed=seed)
-            self.obs[index] = self._fitting(first_obs)
+            self._write(index, first_obs)
         except BaseException as error:
             error.add_note(self._where(index, "in its reset"))
             raise
@@ -148,9 +152,6 @@ class EnvVector:
     def _finish(self, index: int) -> None:
         self._has_ended[index] = True
         self._finished.append(EpisodeStats(self._returns[index], self.lengths[index], self.worker))
-
-    def _fitting(self, new_obs: Any) -> Array:
-        return fitted(new_obs, self.observation_space)
 
     def _not_finite(self) -> list[int]:
         # NaN * 0 and inf * 0 are NaN: one product is a quarter of the cost of np.isfinite on few numbers.
@@ -165,37 +166,6 @@ class EnvVector:
         )
 
 
-def fitted(new_obs: Any, space: gym.Space[Any], remedy: str = "mend the env or its observation_space") -> Array:
-    """An observation in the space's shape and dtype, where that loses nothing but float precision; a choice that the space has."""
-    shape, dtype = space.shape, space.dtype
-    assert shape is not None and dtype is not None
-    array = np.asarray(new_obs)
-    if array.shape != shape:
-        raise ValueError(f"observation of shape {array.shape}: the space says {shape}, {remedy}")
-    are_whole = array.dtype.kind in "iu" and dtype.kind in "iu"  # then the values decide
-    if not are_whole and not np.can_cast(array.dtype, dtype, "same_kind"):
-        raise ValueError(f"observation of dtype {array.dtype}: the space says {dtype}, {remedy}")
-    with np.errstate(over="ignore"):
-        cast = array.astype(dtype)
-    if array.dtype.kind in "iu" and not np.array_equal(cast, array):
-        raise ValueError(f"observation {array!r:.200} does not fit into {dtype}: {remedy}")
-    if not np.isfinite(cast).all():
-        raise ValueError(f"observation {array!r:.200}: expected finite numbers (in {dtype}), {remedy}")
-    if not isinstance(space, gym.spaces.Box) and not space.contains(cast if shape else cast[()]):
-        raise ValueError(f"observation {array!r:.200}: the space says {space}, {remedy}")
-    return cast
-
-
-def _number(reward: Any) -> float:
-    array = np.asarray(reward)
-    if array.size != 1 or array.dtype.kind not in "biuf":
-        raise ValueError(f"reward {reward!r:.200}: expected one number, mend the env or wrap it")
-    number = float(array.reshape(()))
-    if not _LOWEST <= number <= _HIGHEST:
-        raise ValueError(f"reward {reward!r}: expected a finite number (in float32), mend the env or wrap it")
-    return number
-
-
 def _checked_spaces(envs: Sequence[Any]) -> tuple[Any, Any]:
     observation_space, action_space = envs[0].observation_space, envs[0].action_space
     for index, env in enumerate(envs):
@@ -204,14 +174,6 @@ def _checked_spaces(envs: Sequence[Any]) -> tuple[Any, Any]:
                 f"env {index} has {env.observation_space} and {env.action_space}, env 0 has {observation_space} and {action_space}: "
                 "the envs of a worker need the same spaces"
             )
-    if not isinstance(observation_space, _SPACES):
-        raise ConfigError(
-            f"observation space {observation_space} of {envs[0]}: expected a Box, Discrete, MultiDiscrete or MultiBinary, wrap the env "
-            "(gymnasium.wrappers.FlattenObservation, say)"
-        )
-    if not isinstance(action_space, _SPACES):
-        raise ConfigError(
-            f"action space {action_space} of {envs[0]}: expected Discrete, MultiDiscrete, MultiBinary or Box actions, "
-            "wrap the env or choose another one"
-        )
+    checked_space(observation_space, f"observation space of {envs[0]}:", "wrap the env (gymnasium.wrappers.FlattenObservation, say)")
+    checked_space(action_space, f"action space of {envs[0]}:", "wrap the env or choose another one")
     return observation_space, action_space

@@ -12,10 +12,11 @@ from torch import nn
 
 from flowrl.batch import Array, SampleBatch
 from flowrl.errors import ConfigError
-from flowrl.policy.distributions import distribution_for
-from flowrl.policy.encoding import encoder_for
+from flowrl.policy.dense import DenseActorCritic
+from flowrl.policy.distributions import distribution_for, stored_tensors
+from flowrl.policy.encoding import Encoder
 from flowrl.policy.gae import gae
-from flowrl.policy.networks import ActorCritic, dense_layers, forward_dense, one_thread, own_model, seeded
+from flowrl.policy.networks import ActorCritic, ImageEncoder, one_thread, own_model, seeded
 from flowrl.policy.normalizer import Moments, Normalizer
 from flowrl.policy.policy import Policy, check_names, check_shape
 
@@ -44,10 +45,9 @@ class ActorCriticPolicy(Policy, ABC):
         self.gamma, self.lambda_ = config.gamma, float(config.get("lambda_", 1.0))
         self.rng = np.random.default_rng(seed)
         self.distribution = distribution_for(action_space, config.get("initial_log_std", 0.0))
-        self.encoder = encoder_for(observation_space, config.observation_filter)
-        seen = observation_space if self.encoder is None else self.encoder.space
-        self.network = _network(config, seen, self.distribution.num_outputs)
-        self.obs_filter = Normalizer(observation_space.shape) if config.observation_filter == "MeanStdFilter" else None
+        self.encoder = Encoder(observation_space, config.observation_filter)
+        self.network = _network(config, self.encoder, self.distribution.num_outputs)
+        self.obs_filter = self.encoder.obs_filter
         self.reward_filter = Normalizer((1,)) if config.normalize_rewards else None
         self._unfinished: dict[int, float] = {}  # episode -> its discounted return so far
         taken = {*self.distribution.named_parameters(), "obs_filter", "reward_filter"}
@@ -113,15 +113,13 @@ class ActorCriticPolicy(Policy, ABC):
     def evaluate(self, batch: SampleBatch) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """What a loss is made of, each `[B]` and with its graph: log-probabilities of the batch's actions, entropies, values."""
         outputs, values = self._checked(self.network(self.network_input(batch["obs"])), batch.count)
-        logp, entropies = self.distribution.evaluate(outputs, torch.tensor(batch["actions"]))
+        logp, entropies = self.distribution.evaluate(outputs, stored_tensors(batch["actions"]))
         return logp, entropies, values
 
-    def network_input(self, obs: Array) -> torch.Tensor:
-        """Observations `[B, ...]` as the network takes them: one-hot or normalised, in its dtype, flat for the MLPs."""
-        rows = self._seen_of(obs)
-        if self._value_layers is not None:
-            rows = rows.reshape(len(rows), -1)
-        return torch.tensor(rows, dtype=self._first.dtype)
+    def network_input(self, obs: Array) -> Any:
+        """Observations `[B, ...]` as the network takes them: one-hot or normalised, in its dtype; see `Encoder`."""
+        dtype = self._first.dtype
+        return self.encoder.inputs(obs, dtype) if self.config.model is None else self.encoder.tree(obs, dtype)
 
     def named_parameters(self) -> Mapping[str, nn.Parameter]:
         """Actor and critic, and what the distribution trains (`log_std`)."""
@@ -129,9 +127,7 @@ class ActorCriticPolicy(Policy, ABC):
 
     def moments_of(self, batch: SampleBatch) -> dict[str, Any]:
         """Of the batch's observations and discounted returns, where they are normalised."""
-        moments = {}
-        if self.obs_filter is not None:
-            moments["obs_filter"] = Moments.of(batch["obs"])
+        moments = self.encoder.moments_of(batch["obs"])
         if self.reward_filter is not None:
             if "discounted_returns" not in batch:
                 raise ValueError(
@@ -171,24 +167,14 @@ class ActorCriticPolicy(Policy, ABC):
             yield "reward_filter", self.reward_filter
 
     def _forward(self, obs: Array) -> tuple[Array, Array]:
-        """The network's outputs `[N, O]` and values `[N]`: in numpy for the MLPs, in one thread of torch for an own model."""
+        """The network's outputs `[N, O]` and values `[N]`: in numpy for the MLPs, else in one thread of torch."""
         if self._first.data_ptr() != self._seen:  # somebody called network.double(), say
             self._look_into_network()
-        if self._policy_layers is None or self._value_layers is None:
-            with torch.no_grad(), one_thread():
-                outputs, values = self._checked(self.network(self.network_input(obs)), len(obs))
-                return outputs.numpy(), values.numpy()
-        rows = self._flat(obs)
-        return forward_dense(self._policy_layers, rows), forward_dense(self._value_layers, rows)[:, 0]
-
-    def _seen_of(self, obs: Array) -> Array:
-        if self.encoder is not None:
-            return self.encoder(obs)
-        return obs if self.obs_filter is None else self.obs_filter.standardized(obs)
-
-    def _flat(self, obs: Array) -> Array:
-        rows = self._seen_of(obs)
-        return rows.reshape(len(rows), -1).astype(np.float32, copy=False)
+        if self._dense is not None:
+            return self._dense(self.encoder.flat(obs).astype(np.float32, copy=False))
+        with torch.no_grad(), one_thread():
+            outputs, values = self._checked(self.network(self.network_input(obs)), len(obs))
+            return outputs.numpy(), values.numpy()
 
     def _checked(self, answer: Any, num_rows: int) -> tuple[torch.Tensor, torch.Tensor]:
         """What the network gave, if it is (outputs [N, O], values [N])."""
@@ -220,9 +206,8 @@ class ActorCriticPolicy(Policy, ABC):
         self._parameters = dict(self.network.named_parameters()) | self.distribution.named_parameters()
         self._first = next(iter(self._parameters.values()))
         self._seen = self._first.data_ptr()
-        mlps = self.network if isinstance(self.network, ActorCritic) else None
-        self._policy_layers = dense_layers(mlps.policy) if mlps is not None else None
-        self._value_layers = dense_layers(mlps.value) if mlps is not None else None
+        network = self.network
+        self._dense = DenseActorCritic(network) if isinstance(network, ActorCritic) and network.encoder is None else None
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         # A copy's layers have to be views of the copy's network.
@@ -237,9 +222,16 @@ def _ends(fragment: SampleBatch) -> Array:
     return ends
 
 
-def _network(config: AlgorithmConfig, observation_space: Any, num_outputs: int) -> nn.Module:
-    """The config's own model, or the MLPs; its weights from the config's seed alone."""
-    if config.model is None:
-        num_inputs = int(np.prod(observation_space.shape))
-        return seeded(config.seed, lambda: ActorCritic(num_inputs, num_outputs, config.hiddens))
-    return own_model(config.model, config.seed, observation_space, num_outputs)
+def _network(config: AlgorithmConfig, encoder: Encoder, num_outputs: int) -> nn.Module:
+    """The config's own model, or the MLPs, over convolutions where there are images; its weights from the config's seed alone."""
+    if config.model is not None:
+        return own_model(config.model, config.seed, encoder.space, num_outputs)
+    return seeded(config.seed, lambda: _own_network(config, encoder, num_outputs))
+
+
+def _own_network(config: Any, encoder: Encoder, num_outputs: int) -> ActorCritic:
+    share = config.get("vf_share_layers")
+    if not encoder.image_spaces:
+        return ActorCritic(encoder.num_flat, num_outputs, config.hiddens, bool(share))
+    images, of_value = (ImageEncoder(encoder.num_flat, encoder.image_spaces, config.conv_filters) for _ in range(2))
+    return ActorCritic(images.num_outputs, num_outputs, config.hiddens, bool(share), images, of_value if share is False else None)

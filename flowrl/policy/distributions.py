@@ -6,7 +6,7 @@ One class for each kind of action space. The network's outputs are their paramet
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 import gymnasium as gym
@@ -15,9 +15,10 @@ import torch
 from torch import nn
 
 from flowrl.batch import Array
+from flowrl.env.spaces import joined, parts_of
 from flowrl.errors import ConfigError
 
-__all__ = ["Bernoulli", "Categorical", "Distribution", "Gaussian", "MultiCategorical", "distribution_for"]
+__all__ = ["Bernoulli", "Categorical", "Distribution", "Gaussian", "Joint", "MultiCategorical", "distribution_for", "stored_tensors"]
 
 # N rows, O outputs of the network, A actions, D numbers of an action
 
@@ -45,15 +46,15 @@ class Distribution(Protocol):
     def for_env(self, stored: Array) -> Array:
         """What the envs get: in their space's shape, dtype and bounds."""
 
-    def evaluate(self, outputs: torch.Tensor, stored: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Log-probabilities `[N]` of stored actions, and entropies `[N]`, with their graph."""
+    def evaluate(self, outputs: torch.Tensor, stored: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        """Log-probabilities `[N]` of stored actions, as `stored_tensors` gives them, and entropies `[N]`, with their graph."""
 
     def named_parameters(self) -> dict[str, nn.Parameter]:
         """What is trained beside the network."""
 
 
 def distribution_for(action_space: gym.Space[Any], initial_log_std: float = 0.0) -> Distribution:
-    """The distribution for a space: `Categorical`, `MultiCategorical` (also for whole numbers in a Box), `Bernoulli` or `Gaussian`."""
+    """The distribution for a space; whole numbers in a Box are choices too, a Dict's or Tuple's parts are independent."""
     if isinstance(action_space, gym.spaces.Discrete):
         return Categorical(int(action_space.n), int(action_space.start))
     if isinstance(action_space, gym.spaces.MultiDiscrete):
@@ -62,7 +63,17 @@ def distribution_for(action_space: gym.Space[Any], initial_log_std: float = 0.0)
         return Bernoulli(action_space)
     if isinstance(action_space, gym.spaces.Box):
         return Gaussian(action_space, initial_log_std) if _is_of_floats(action_space) else _whole_numbers(action_space)
-    raise ConfigError(f"action space {action_space}: expected Discrete, MultiDiscrete, MultiBinary or Box")
+    parts = parts_of(action_space)
+    if parts:
+        return Joint({name: distribution_for(part, initial_log_std) for name, part in parts.items()})
+    raise ConfigError(f"action space {action_space}: expected Discrete, MultiDiscrete, MultiBinary or Box, or a Dict or Tuple of these")
+
+
+def stored_tensors(actions: Array) -> Any:
+    """A column of stored actions as a tensor `[N, ...]`; of a Dict or Tuple a dict of one for each part."""
+    if actions.dtype.names is None:
+        return torch.tensor(actions)
+    return {name: stored_tensors(actions[name]) for name in actions.dtype.names}
 
 
 def _is_of_floats(space: gym.spaces.Box) -> bool:
@@ -255,6 +266,47 @@ class Gaussian:
     def _logp(self, noise: Array, log_std: Array) -> Array:
         logp: Array = (-0.5 * noise * noise - log_std - np.float32(_HALF_LOG_TWO_PI)).sum(axis=1)
         return logp
+
+
+class Joint:
+    """The parts of a Dict or Tuple action, each with a distribution of its own, independent of the others.
+
+    The outputs are those of the first part, then of the second, and so on. Stored in a field for each part; see `flowrl.env.spaces`.
+    """
+
+    def __init__(self, parts: Mapping[str, Distribution]) -> None:
+        self.parts = dict(parts)
+        self.num_outputs = sum(part.num_outputs for part in self.parts.values())
+        self._sizes = [part.num_outputs for part in self.parts.values()]
+        self._ends = np.cumsum(self._sizes)[:-1].tolist()
+
+    def draw(self, outputs: Array, rng: np.random.Generator) -> tuple[Array, Array]:
+        """Each part by itself."""
+        return self._joined([part.draw(own, rng) for part, own in self._with_outputs(outputs)])
+
+    def likeliest(self, outputs: Array) -> tuple[Array, Array]:
+        """The likeliest of each part."""
+        return self._joined([part.likeliest(own) for part, own in self._with_outputs(outputs)])
+
+    def for_env(self, stored: Array) -> Array:
+        """Each part as its distribution has it."""
+        return joined({name: part.for_env(stored[name]) for name, part in self.parts.items()})
+
+    def evaluate(self, outputs: torch.Tensor, stored: Mapping[str, Any]) -> tuple[torch.Tensor, torch.Tensor]:
+        """Sums over the parts, which are independent."""
+        owns = torch.split(outputs, self._sizes, dim=1)
+        each = [part.evaluate(own, stored[name]) for own, (name, part) in zip(owns, self.parts.items())]
+        return torch.stack([logp for logp, _ in each]).sum(dim=0), torch.stack([entropy for _, entropy in each]).sum(dim=0)
+
+    def named_parameters(self) -> dict[str, nn.Parameter]:
+        """Those of the parts, each behind its name: "steer.log_std"."""
+        return {f"{name}.{own}": parameter for name, part in self.parts.items() for own, parameter in part.named_parameters().items()}
+
+    def _with_outputs(self, outputs: Array) -> Iterator[tuple[Distribution, Array]]:
+        return zip(self.parts.values(), np.split(outputs, self._ends, axis=1))
+
+    def _joined(self, each: list[tuple[Array, Array]]) -> tuple[Array, Any]:
+        return joined(dict(zip(self.parts, (chosen for chosen, _ in each)))), np.sum([logp for _, logp in each], axis=0)
 
 
 def _log_softmax(logits: Array) -> Array:

@@ -15,9 +15,9 @@ from torch import nn
 
 from flowrl.batch import Array, SampleBatch
 from flowrl.errors import ConfigError
-from flowrl.policy.encoding import encoder_for
-from flowrl.policy.networks import DenseQ, QNetwork, one_thread, own_model, seeded
-from flowrl.policy.normalizer import Moments, Normalizer
+from flowrl.policy.dense import DenseQ
+from flowrl.policy.encoding import Encoder
+from flowrl.policy.networks import ImageEncoder, QNetwork, one_thread, own_model, seeded
 from flowrl.policy.policy import Policy, check_names, check_shape
 from flowrl.replay.n_step import n_step
 from flowrl.schedules import value_at
@@ -52,10 +52,10 @@ class QPolicy(Policy, ABC):
         self.config: Any = config
         self.rng = np.random.default_rng(seed)
         self.num_actions, self.first_action = int(action_space.n), int(action_space.start)
-        self.encoder = encoder_for(observation_space, config.observation_filter)
-        self.network = _network(config, observation_space if self.encoder is None else self.encoder.space, self.num_actions)
+        self.encoder = Encoder(observation_space, config.observation_filter)
+        self.network = _network(config, self.encoder, self.num_actions)
         self.target = copy.deepcopy(self.network).requires_grad_(False)
-        self.obs_filter = Normalizer(observation_space.shape) if config.observation_filter == "MeanStdFilter" else None
+        self.obs_filter = self.encoder.obs_filter
         own = {name.partition(".")[0] for name, _ in (*self.network.named_parameters(), *self.network.named_buffers())}
         if "obs_filter" in own:
             raise ConfigError("the model calls a part of itself obs_filter: the policy has that, choose another name")
@@ -82,14 +82,14 @@ class QPolicy(Policy, ABC):
         return chosen + self.first_action, {}
 
     def q_values(self, obs: Array) -> Array:
-        """The network's values `[N, A]` for observations `[N, ...]`: in numpy for the MLP, in one thread of torch for an own model."""
+        """The network's values `[N, A]` for observations `[N, ...]`: in numpy for the MLP, else in one thread of torch."""
         if self._first.data_ptr() != self._seen:  # somebody called network.double(), say
             self._look_into_network()
         if self._dense is None:
             with torch.no_grad(), one_thread():
                 values = self.evaluate(self.network, obs).numpy()
         else:
-            values = self._dense(self._rows(obs).astype(self._dense.dtype, copy=False))
+            values = self._dense(self.encoder.flat(obs).astype(self._dense.dtype, copy=False))
         if not np.isfinite(values).all():
             raise FloatingPointError("the network gave NaN or infinity for these observations: look at its weights and its input")
         return values
@@ -103,9 +103,10 @@ class QPolicy(Policy, ABC):
             raise ValueError(f"the model gave {gave}: expected Q-values [{len(obs)}, {self.num_actions}], or a tuple that begins with them")
         return outputs
 
-    def network_input(self, obs: Array) -> torch.Tensor:
-        """What `evaluate` shows the network of observations `[B, ...]`: in its dtype, one-hot or normalised, flat for the MLP."""
-        return torch.tensor(self._rows(obs), dtype=self._first.dtype)
+    def network_input(self, obs: Array) -> Any:
+        """What `evaluate` shows the network of observations `[B, ...]`: one-hot or normalised, in its dtype; see `Encoder`."""
+        dtype = self._first.dtype
+        return self.encoder.inputs(obs, dtype) if self.config.model is None else self.encoder.tree(obs, dtype)
 
     @property
     def is_on_cpu(self) -> bool:
@@ -137,7 +138,7 @@ class QPolicy(Policy, ABC):
 
     def moments_of(self, batch: SampleBatch) -> dict[str, Any]:
         """Of the batch's observations, where they are normalised."""
-        return {} if self.obs_filter is None else {"obs_filter": Moments.of(batch["obs"])}
+        return self.encoder.moments_of(batch["obs"])
 
     def learned(self, info: Mapping[str, Any]) -> None:
         """Normalise by these moments too, from now on."""
@@ -159,20 +160,13 @@ class QPolicy(Policy, ABC):
         if self.obs_filter is not None:
             self.obs_filter.set_state({part: weights[f"obs_filter.{part}"] for part in self.obs_filter.state()})
 
-    def _rows(self, obs: Array) -> Array:
-        """Observations as the network takes them but for their dtype: one-hot or normalised, flat for the MLP."""
-        if self.encoder is not None:
-            return self.encoder(obs)
-        rows = obs if self.obs_filter is None else self.obs_filter.standardized(obs)
-        return rows if self._dense is None else rows.reshape(len(rows), -1)
-
     def _look_into_network(self) -> None:
         self.network.eval()
         self._parameters = dict(self.network.named_parameters())
         self._first = next(iter(self._parameters.values()))
         self._seen = self._first.data_ptr()
         self.target.eval().to(self._first.dtype)
-        self._dense = DenseQ(self.network) if type(self.network) is QNetwork else None
+        self._dense = DenseQ(self.network) if type(self.network) is QNetwork and self.network.encoder is None else None
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         # A copy's layers have to be views of the copy's network.
@@ -180,12 +174,18 @@ class QPolicy(Policy, ABC):
         self._look_into_network()
 
 
-def _network(config: Any, observation_space: Any, num_actions: int) -> nn.Module:
-    """The config's own model, or the MLP; its weights from the config's seed alone."""
+def _network(config: Any, encoder: Encoder, num_actions: int) -> nn.Module:
+    """The config's own model, or the MLP, over convolutions where there are images; its weights from the config's seed alone."""
     if config.model is not None:
-        return own_model(config.model, config.seed, observation_space, num_actions)
-    num_inputs = int(np.prod(observation_space.shape))
-    return seeded(config.seed, lambda: QNetwork(num_inputs, num_actions, config.hiddens, config.dueling))
+        return own_model(config.model, config.seed, encoder.space, num_actions)
+    return seeded(config.seed, lambda: _own_network(config, encoder, num_actions))
+
+
+def _own_network(config: Any, encoder: Encoder, num_actions: int) -> QNetwork:
+    if not encoder.image_spaces:
+        return QNetwork(encoder.num_flat, num_actions, config.hiddens, config.dueling)
+    images = ImageEncoder(encoder.num_flat, encoder.image_spaces, config.conv_filters)
+    return QNetwork(images.num_outputs, num_actions, config.hiddens, config.dueling, images)
 
 
 def _tensors(network: nn.Module) -> itertools.chain[torch.Tensor]:

@@ -14,9 +14,9 @@ from safetensors.numpy import load_file, save
 
 from flowrl.batch import Array
 from flowrl.config import AlgorithmConfig
+from flowrl.env.fitting import fitted
 from flowrl.env.making import vectorize
-from flowrl.env.spaces import space_from_json, space_to_json
-from flowrl.env.vector import fitted
+from flowrl.env.spaces import for_env, space_from_json, space_to_json
 from flowrl.errors import ConfigError
 from flowrl.policy.networks import seeded
 from flowrl.policy.policy import Policy, checked_policy
@@ -50,11 +50,11 @@ class TrainedPolicy:
     def compute_action(self, obs: Any, explore: bool = False) -> Any:
         """The action for one observation, as the env takes it: the likeliest, or drawn with `explore`.
 
-        `obs` is what the env gives, one observation of `observation_space`'s shape. An int for Discrete actions, else an array.
+        `obs` is what the env gives, one observation of `observation_space`. An int for Discrete actions, else an array, a dict or a tuple.
         """
         row = fitted(obs, self.observation_space, remedy="pass one observation, as the env gives it")
         action = self.policy.act(row[None], explore)[0][0]
-        return int(action) if isinstance(self.action_space, gym.spaces.Discrete) else np.array(action)
+        return for_env(self.action_space)(action)
 
     def evaluate(
         self, num_episodes: int = 100, explore: bool = False, seed: int | None = None, render_mode: str | None = None

@@ -55,6 +55,10 @@ class Five(gym.Env):
             threading.Event().wait()
 
 
+class Speaking(Five):
+    observation_space = gym.spaces.Text(3)
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class MyConfig(fl.PPOConfig):
     hiddens: tuple = (4,)

@@ -54,7 +54,7 @@ OWN = ["train", "my.py", "--env", "my.py:Five"]
         (["train", "ppo", "--env", "no_module:X-v0"], "there is no module 'no_module'"),
         (["train", "ppo", "--env", "my.py:Fiv"], "my.py has no 'Fiv'. Did you mean 'Five'?"),
         (["train", "ppo", "--env", "my.py:small"], "expected a gymnasium id, a class or a function"),
-        (["train", "ppo", "--env", "Blackjack-v1"], "expected a Box"),
+        (["train", "ppo", "--env", "my.py:Speaking"], "expected Box, Discrete"),
         (["check-env", "CartPol-v1"], "Did you mean 'CartPole-v1'?"),
         (["check-env", "my.py:small"], "expected a gymnasium id, or a class or function"),
         # runs

@@ -18,6 +18,7 @@ SPACES = [
     gym.spaces.MultiBinary(3),
     gym.spaces.MultiBinary([2, 3]),
     gym.spaces.MultiDiscrete([[2, 3], [4, 5]], start=np.array([[0, 1], [2, 3]])),
+    gym.spaces.Dict({"b": gym.spaces.Discrete(2), "a": gym.spaces.Tuple([gym.spaces.Box(0, 1), gym.spaces.MultiBinary(2)])}),
 ]
 
 

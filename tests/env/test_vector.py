@@ -295,8 +295,10 @@ def test_an_env_error_ends_the_process_in_seconds():  # B9
 @pytest.mark.parametrize(
     ("env", "message"),
     [
-        (FixedObs(gym.spaces.Text(3), "a"), r"observation space Text\(.*expected a Box, Discrete, MultiDiscrete or MultiBinary, wrap"),
-        (FixedObs(gym.spaces.Dict(a=gym.spaces.Box(0, 1)), 0), "expected a Box"),
+        (FixedObs(gym.spaces.Text(3), "a"), r"observation space of <FixedObs instance>: Text\(.*expected Box, Discrete.*, wrap the env"),
+        (FixedObs(gym.spaces.Dict(a=gym.spaces.Text(3)), {"a": "a"}), r"Text\(.*expected Box"),
+        (FixedObs(gym.spaces.Tuple([gym.spaces.Box(0, 1), gym.spaces.Dict({})]), 0), r"Dict\(\): expected at least one part"),
+        (FixedObs(gym.spaces.Dict({3: gym.spaces.Box(0, 1)}), 0), "expected texts as keys"),
     ],
 )
 def test_other_observation_spaces_are_refused_when_built(env, message):
@@ -307,7 +309,7 @@ def test_other_observation_spaces_are_refused_when_built(env, message):
 def test_other_action_spaces_are_refused_when_built():
     env = CountEnv(3)
     env.action_space = gym.spaces.Text(2)
-    with pytest.raises(fl.ConfigError, match="expected Discrete, MultiDiscrete, MultiBinary or Box actions"):
+    with pytest.raises(fl.ConfigError, match=r"action space of <.*Text\(.*expected Box, Discrete.*wrap the env or choose another one"):
         vector(env)
 
 

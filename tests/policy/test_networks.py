@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from flowrl.policy.networks import ActorCritic, dense_layers, forward_dense, seeded
+from flowrl.policy.dense import dense_layers, forward_dense
+from flowrl.policy.networks import ActorCritic, seeded
 from tests.policy.threads import with_other_threads
 
 

@@ -11,7 +11,8 @@ from flowrl.algorithms.dqn import DQNConfig
 from flowrl.batch import Origin, SampleBatch
 from flowrl.errors import ConfigError
 from flowrl.policy import QNetwork, QPolicy
-from flowrl.policy.networks import DenseQ, seeded
+from flowrl.policy.dense import DenseQ
+from flowrl.policy.networks import seeded
 from tests.policy.threads import with_other_threads
 
 OBS = gym.spaces.Box(-1, 1, (3,), np.float32)
